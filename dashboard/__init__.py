@@ -1,0 +1,1 @@
+"""The review dashboard: catalogue, SQL, comparison, charts and pages over run bundles."""

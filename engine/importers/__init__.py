@@ -1,0 +1,1 @@
+"""Measured formats, one module each, turned into run bundles."""

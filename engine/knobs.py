@@ -1,0 +1,317 @@
+"""Every setting of a replay, once. The command line and the what-if page read this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from engine.errors import GapscopeError
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One setting: its type decides how text is read; ``low``/``high`` are inclusive."""
+
+    name: str
+    type: type
+    default: Any
+    group: str
+    help: str
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def parse(self, value: Any) -> Any:
+        """The value in this knob's type, checked against its range.
+
+        Raises:
+            GapscopeError: not of the type, or outside the range or the choices.
+        """
+        expected = self.expectation()
+        try:
+            if self.type is bool:
+                parsed: Any = _boolean(value)
+            elif self.type is int:
+                if isinstance(value, bool) or float(value) != int(float(value)):
+                    raise ValueError
+                parsed = int(float(value))
+            elif self.type is float:
+                if isinstance(value, bool):
+                    raise ValueError
+                parsed = float(value)
+            else:
+                parsed = str(value)
+        except (TypeError, ValueError, OverflowError):
+            raise GapscopeError(f"Knob {self.name}={value!r}: expected {expected}.") from None
+        if self.choices and parsed not in self.choices:
+            raise GapscopeError(f"Knob {self.name}={value!r}: expected {expected}.")
+        if self.type in (int, float):
+            outside = (self.low is not None and parsed < self.low) or (self.high is not None and parsed > self.high)
+            if outside or parsed != parsed:
+                raise GapscopeError(f"Knob {self.name}={value!r} is out of range: expected {expected}.")
+        return parsed
+
+    def expectation(self) -> str:
+        """What a value must look like, in words: type, range, unit."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        name = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}[self.type]
+        if self.low is not None and self.high is not None:
+            name += f" from {self.low:g} to {self.high:g}"
+        elif self.low is not None:
+            name += f" of at least {self.low:g}"
+        return f"{name} ({self.unit})" if self.unit else name
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    text = str(value).strip().lower()
+    if text in ("true", "1", "yes", "on"):
+        return True
+    if text in ("false", "0", "no", "off"):
+        return False
+    raise ValueError(value)
+
+
+GROUPS: dict[str, str] = {
+    "client": "Client: lanes, phases and latency terms",
+    "scheduler": "Scheduler",
+    "capacity": "KV capacity",
+    "timing": "Timing",
+    "output": "What is written",
+}
+
+KNOBS: tuple[Knob, ...] = (
+    Knob(
+        "lanes",
+        int,
+        8,
+        "client",
+        "concurrent sessions; a lane holds one play until its whole tree ended",
+        "lanes",
+        1,
+        100_000,
+    ),
+    Knob(
+        "lane_assignment",
+        str,
+        "strided",
+        "client",
+        "strided: lane l plays l, l+N, ...; cursor: lanes take the next play of a shared, wrapping cursor",
+        choices=("strided", "cursor"),
+    ),
+    Knob(
+        "lane_stagger_ms",
+        float,
+        0.0,
+        "client",
+        "start of lane l is l times this after the start",
+        "ms",
+        0,
+        3_600_000,
+    ),
+    Knob(
+        "warmup_s",
+        float,
+        0.0,
+        "client",
+        "warm-up before profile start; a request's phase is that of its dispatch",
+        "s",
+        0,
+        86_400,
+    ),
+    Knob(
+        "duration_s",
+        float,
+        0.0,
+        "client",
+        "profile length, from profile start to the admission deadline; 0: until the trace is exhausted",
+        "s",
+        0,
+        604_800,
+    ),
+    Knob(
+        "grace_s",
+        float,
+        0.0,
+        "client",
+        "how long requests in flight at the admission deadline may go on before they are canceled",
+        "s",
+        0,
+        86_400,
+    ),
+    Knob(
+        "wrap",
+        bool,
+        False,
+        "client",
+        "start the trace again when every play was taken",
+    ),
+    Knob(
+        "cache_bust",
+        str,
+        "play",
+        "client",
+        "content of a play that is played again: none: the same; play: fresh, shared system prompts included",
+        choices=("none", "play"),
+    ),
+    Knob("think_scale", float, 1.0, "client", "factor on recorded think times", "", 0, 1000),
+    Knob("dispatch_lag_ms", float, 0.0, "client", "client timer to dispatch", "ms", 0, 60_000),
+    Knob("request_latency_ms", float, 0.0, "client", "dispatch to the engine's queue", "ms", 0, 60_000),
+    Knob(
+        "response_latency_ms",
+        float,
+        0.0,
+        "client",
+        "end of a pass to the chunk at the client",
+        "ms",
+        0,
+        60_000,
+    ),
+    Knob("max_num_seqs", int, 256, "scheduler", "running requests at most", "requests", 1, 1_000_000),
+    Knob(
+        "max_num_batched_tokens",
+        int,
+        2048,
+        "scheduler",
+        "tokens that one pass may compute, over all requests; at least max_num_seqs",
+        "tokens",
+        1,
+        100_000_000,
+    ),
+    Knob(
+        "long_prefill_token_threshold",
+        int,
+        0,
+        "scheduler",
+        "tokens of one prompt that one pass may compute; 0: no limit of its own",
+        "tokens",
+        0,
+        100_000_000,
+    ),
+    Knob(
+        "reserve_full_prompt",
+        bool,
+        True,
+        "scheduler",
+        "admit a request only when blocks for its whole prompt are free",
+    ),
+    Knob(
+        "core",
+        str,
+        "auto",
+        "scheduler",
+        "skipping: from event to event; plain: pass by pass; both give the same bundle",
+        choices=("auto", "skipping", "plain"),
+    ),
+    Knob(
+        "kv_blocks",
+        int,
+        8192,
+        "capacity",
+        "allocated KV blocks; one of them is vLLM's null block",
+        "blocks",
+        2,
+        1_000_000_000,
+    ),
+    Knob("block_size", int, 16, "capacity", "tokens per KV block", "tokens", 1, 4096),
+    Knob("prefix_caching", bool, True, "capacity", "share blocks of equal content between requests"),
+    Knob(
+        "timing",
+        str,
+        "fpm",
+        "timing",
+        "fpm: fitted on measured passes; fixed: the constants below",
+        choices=("fpm", "fixed"),
+    ),
+    Knob(
+        "on_refused",
+        str,
+        "clamp",
+        "timing",
+        "what to do with a query outside the measured domain",
+        choices=("clamp", "extrapolate", "abort"),
+    ),
+    Knob(
+        "mixed_composition",
+        str,
+        "auto",
+        "timing",
+        "how a mixed pass is composed; auto: the one that fits the fit data better",
+        choices=("auto", "sum", "marginal"),
+    ),
+    Knob(
+        "pass_scale",
+        float,
+        1.0,
+        "timing",
+        "factor on every pass duration (what if the part were faster)",
+        "",
+        0.001,
+        1000,
+    ),
+    Knob(
+        "between_passes_ms",
+        float,
+        -1.0,
+        "timing",
+        "host time between passes; negative: as fitted (0 for fixed timing)",
+        "ms",
+        -1,
+        60_000,
+    ),
+    Knob("fixed_pass_us", float, 5000.0, "timing", "fixed timing: per pass", "us", 0, 1e9),
+    Knob(
+        "fixed_prefill_token_us",
+        float,
+        20.0,
+        "timing",
+        "fixed timing: per freshly computed prompt token",
+        "us",
+        0,
+        1e9,
+    ),
+    Knob("fixed_decode_request_us", float, 20.0, "timing", "fixed timing: per decoding request", "us", 0, 1e9),
+    Knob("fixed_kv_token_ns", float, 40.0, "timing", "fixed timing: per KV token read", "ns", 0, 1e9),
+    Knob("record_events", bool, True, "output", "write cache events"),
+    Knob("record_chunks", bool, True, "output", "write one row per token received"),
+    Knob("record_members", bool, True, "output", "write the exact composition of each batch"),
+)
+
+BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
+
+
+def defaults() -> dict[str, Any]:
+    """Every knob at its default."""
+    return {k.name: k.default for k in KNOBS}
+
+
+def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A complete, checked set of knobs: ``base`` (or the defaults) with ``changes`` applied.
+
+    Raises:
+        GapscopeError: an unknown knob (the nearest known one is named), a value of the wrong type or out of range,
+            or values that contradict each other.
+    """
+    values = {**defaults(), **(base or {})}
+    for name, value in changes.items():
+        values[name] = _known(name).parse(value)
+    if values["max_num_batched_tokens"] < values["max_num_seqs"]:
+        raise GapscopeError(
+            f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "
+            f"max_num_seqs={values['max_num_seqs']}: expected a token budget that holds one token of each running request."
+        )
+    return values
+
+
+def _known(name: str) -> Knob:
+    if name in BY_NAME:
+        return BY_NAME[name]
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, BY_NAME, n=1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    raise GapscopeError(f"Unknown knob {name!r}.{hint} `gapscope replay --help` lists all {len(KNOBS)} of them.")

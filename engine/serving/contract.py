@@ -1,0 +1,143 @@
+"""What the client and the event loop see of a server, whichever core implements it.
+
+Two cores implement :class:`Server`: ``plain`` walks every request in every pass and is the oracle; ``skipping``
+keeps aggregates and goes from event to event. Both return equal :class:`ServerRecord` values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(slots=True)
+class ServedRequest:
+    """A request as the server knows it: lengths and content, no client.
+
+    ``index`` numbers the requests of one replay from 0 without gaps, in the order they are created.
+    ``block_keys`` names the content of the full blocks of prompt plus output, chained: two requests share the
+    block at a position exactly when their keys up to and at that position are equal. Blocks past the given keys
+    belong to this request alone (they are hashed, stored and evicted like any other, but nobody else can hit
+    them); keys past ``(prompt_tokens + output_tokens - 1) // block_size`` are ignored, as the last sampled token
+    has no KV.
+    """
+
+    index: int
+    prompt_tokens: int
+    output_tokens: int
+    block_keys: Sequence[int]
+
+
+@dataclass(slots=True, frozen=True)
+class Finished:
+    """A request whose last token was sampled in the pass ``pass_index``, which ended at ``end_ns``."""
+
+    index: int
+    pass_index: int
+    end_ns: int
+
+
+@dataclass(slots=True, frozen=True)
+class ServerConfig:
+    """What the scheduler and the pool need to know (``engine.knobs`` has help and ranges).
+
+    ``usable_kv_blocks`` is the number of allocated blocks less vLLM's null block.
+    """
+
+    usable_kv_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    long_prefill_token_threshold: int = 0
+    prefix_caching: bool = True
+    reserve_full_prompt: bool = True
+    record_events: bool = True
+
+
+class Server(Protocol):
+    """One replica on the simulated clock. Arrivals and aborts are taken only between passes."""
+
+    def receive(self, request: ServedRequest, now_ns: int) -> None:
+        """Put a request at the end of the waiting queue; ``now_ns`` is when the engine took it.
+
+        Raises:
+            GapscopeError: the prompt and its outputs can never fit the pool.
+        """
+
+    def abort(self, index: int, now_ns: int) -> None:
+        """Drop a waiting or running request and free its blocks; a finished one is left alone."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything waits or runs."""
+
+    def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
+        """Run passes from ``now_ns`` on; the first starts at ``now_ns``.
+
+        Stops after the first pass in which a request finished, or as soon as the next pass would start at or
+        after ``until_ns`` (None: no limit). Runs at least one pass. Returns when the next pass may start (end of
+        the last pass plus the time between passes) and what finished, in running order.
+        """
+
+    def finish(self) -> ServerRecord:
+        """Everything that happened, as arrays. The server is not used afterwards."""
+
+
+Columns = dict[str, npt.NDArray[Any]]
+"""Named arrays of equal length."""
+
+
+@dataclass(slots=True)
+class ServerRecord:
+    """What a server did. Both cores return equal records for equal input.
+
+    Passes are numbered from 0; ``index`` is ``ServedRequest.index``; -1 stands for *none* in index and time
+    columns and NaN in variances (the tables made from this say NULL). ``seq`` numbers admissions (first or again)
+    and therefore orders the running list: within a pass, members are in order of ``seq``.
+
+    passes
+        ``start_ns, end_ns, period_ns`` (end of the previous pass to the end of this, -1 after idling),
+        ``num_prefill_requests, sum_prefill_tokens, var_prefill_length`` (variance of the known tokens of prefill
+        requests), ``sum_prefill_kv_tokens, num_decode_requests, sum_decode_kv_tokens, var_decode_kv_tokens,
+        queued_num_prefill_requests, queued_sum_prefill_tokens, queued_var_prefill_length`` (waiting, never
+        admitted or aborted), ``queued_num_decode_requests, queued_sum_decode_kv_tokens,
+        queued_var_decode_kv_tokens`` (waiting after preemption, known tokens), ``num_output_tokens`` (tokens sampled),
+        ``kv_blocks_used, kv_blocks_cached`` (referenced blocks; distinct content held), ``num_running,
+        num_waiting, num_preempted``. All as they stand after scheduling, before the pass's finishes are freed.
+        Variances are population variances; NaN where the count is 0.
+    requests (one row per index)
+        ``received_ns, first_admit_ns, first_admit_pass, cached_tokens`` (at first admission), ``recomputed_tokens``
+        (tokens computed again after preemption), ``preemptions, output_tokens`` (sampled),
+        ``first_token_pass, last_token_pass, aborted`` (bool).
+    stretches
+        One row per contiguous run of token-sampling passes of a request: ``index, seq, first_pass, last_pass,
+        computed_after_first``. Each pass in the range samples one token; the first is the end of a prefill (or of a
+        recompute), in the others the request decodes: in pass p it had ``computed_after_first + (p - first_pass - 1)``
+        computed tokens before.
+    prefill_chunks
+        ``pass_index, index, seq, computed_before, scheduled_tokens``: every prefill work item, the last chunk included.
+    admissions
+        ``index, seq, ordinal, pass_index, time_ns, cached_tokens, hit_blocks, is_readmission, waiting_ahead``
+        (requests queued behind are not counted; 0 when it was the head, which FCFS makes the rule).
+    preemptions
+        ``index, pass_index, num_blocks`` (blocks it gave up).
+    events (empty when not recorded), in the order they happened
+        ``kind`` (0 store, 1 evict), ``pass_index, index`` (who stored, or whose allocation evicted; -1 unknown),
+        ``first_key, num_keys`` (a slice of ``event_keys``), ``released_ns`` (evict: when the block was last let go;
+        -1 for stores).
+    event_keys
+        Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the run.
+    """
+
+    passes: Columns
+    requests: Columns
+    stretches: Columns
+    prefill_chunks: Columns
+    admissions: Columns
+    preemptions: Columns
+    events: Columns
+    event_keys: npt.NDArray[np.int64]

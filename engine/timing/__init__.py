@@ -1,0 +1,1 @@
+"""How long a forward pass takes: one seam, several sources."""

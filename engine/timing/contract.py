@@ -1,0 +1,83 @@
+"""The seam between the event loop and whatever says how long a forward pass takes.
+
+``pass_ns`` is called once per simulated pass and must be cheap; ``explain`` answers the same queries for whole
+arrays after the run, with parts, resolution and provenance. The two must agree to the nanosecond.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class PassQueries:
+    """n batch geometries, one array of length n per axis.
+
+    ``new_tokens`` are freshly computed by prefill requests, ``prefill_kv_tokens`` are read by them (hits and
+    earlier chunks); ``decode_kv_tokens`` is the sum of the decode requests' computed tokens before the pass.
+    """
+
+    prefill_requests: Ints
+    new_tokens: Ints
+    prefill_kv_tokens: Ints
+    decode_requests: Ints
+    decode_kv_tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.prefill_requests)
+
+
+@dataclass(frozen=True, slots=True)
+class PassTimes:
+    """Answers to n queries. ``resolution`` indexes ``engine.bundle.schema.RESOLUTIONS`` (0 is worst).
+
+    ``source`` names the link of the chain that answered (an index into ``sources``); ``sites`` names what it was
+    read from (an index into ``site_names``).
+    """
+
+    prefill_ns: Ints
+    decode_ns: Ints
+    overhead_ns: Ints
+    resolution: npt.NDArray[np.int8]
+    source: npt.NDArray[np.int8]
+    sources: tuple[str, ...]
+    sites: npt.NDArray[np.int32]
+    site_names: tuple[str, ...]
+
+    @property
+    def total_ns(self) -> Ints:
+        """Duration of each pass in nanoseconds."""
+        return self.prefill_ns + self.decode_ns + self.overhead_ns
+
+
+class PassTimeSource(Protocol):
+    """One way of knowing how long a pass takes."""
+
+    between_ns: int
+    """Host time from the end of a pass to the start of the next when the engine has work."""
+
+    def pass_ns(
+        self,
+        prefill_requests: int,
+        new_tokens: int,
+        prefill_kv_tokens: int,
+        decode_requests: int,
+        decode_kv_tokens: int,
+    ) -> int:
+        """Duration of one pass, at least 1 ns.
+
+        Raises:
+            GapscopeError: the query is refused and the user asked for ``on_refused = abort``.
+        """
+
+    def explain(self, queries: PassQueries) -> PassTimes:
+        """Parts, resolution and provenance; ``explain(q).total_ns`` equals ``pass_ns`` of each query."""
+
+    def describe(self) -> dict[str, Any]:
+        """JSON-ready identity and lineage: kind, data digests, runs and phases fitted on, corrections, hold-out."""

@@ -1,0 +1,1 @@
+"""Traces as session trees; one module per trace format."""

@@ -1,0 +1,1 @@
+"""The client: lanes, phases, arrivals and latency terms."""
