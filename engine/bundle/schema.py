@@ -76,6 +76,7 @@ TABLES: dict[str, Table] = {
             ("first_visible_ns", _i64),
             ("last_visible_ns", _i64),
             ("end_ns", _i64),
+            ("released_ns", _i64),  # the engine let it go: finished or aborted, its blocks free again
             ("input_tokens", _i64),
             ("requested_output_tokens", _i64),
             ("output_tokens", _i64),
@@ -165,7 +166,10 @@ TABLES: dict[str, Table] = {
             ("tier", _text),
             ("request_id", _text),
             ("num_blocks", _i64),
+            # The producer's own hashes, joined only within the run; NULL where it names none.
             ("block_hashes", _hashes),
+            # The same blocks as requests.*_block_hashes name them, where the producer's hashes are others.
+            ("content_hashes", _hashes),
             ("parent_hash", pa.uint64()),
             ("reason", _text),
             ("age_ns", _i64),
@@ -243,3 +247,21 @@ REQUIRED_TABLES: dict[str, tuple[str, ...]] = {
     "sweep": ("passes",),
     "imported_summary": (),
 }
+
+CLOCKS: dict[str, dict[str, str]] = {
+    "requests": {
+        "scheduled_ns": "client",
+        "dispatched_ns": "client",
+        "received_ns": "engine",
+        "first_admit_ns": "engine",
+        "first_visible_ns": "client",
+        "last_visible_ns": "client",
+        "end_ns": "client",
+    },
+    "passes": {"start_ns": "engine", "end_ns": "engine"},
+    "kv_events": {"time_ns": "engine"},
+    "admissions": {"time_ns": "engine"},
+    "chunks": {"time_ns": "client"},
+    "idle_shifts": {"time_ns": "client"},
+}
+"""The clock of each time column, unless a run says otherwise: client, engine or gpu."""
