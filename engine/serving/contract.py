@@ -96,11 +96,14 @@ class ServerRecord:
     """What a server did. Both cores return equal records for equal input.
 
     Passes are numbered from 0; ``index`` is ``ServedRequest.index``; -1 stands for *none* in index and time
-    columns and NaN in variances (the tables made from this say NULL). ``seq`` numbers admissions (first or again)
-    and therefore orders the running list: within a pass, members are in order of ``seq``.
+    columns (and in ``cached_tokens`` of a request never admitted) and NaN in variances (the tables made from this
+    say NULL). ``seq`` numbers admissions (first or again) from 0 and therefore orders the running list: within a
+    pass, members are in order of ``seq``. Rows are in order of their (first) pass and then of ``seq``; preemptions
+    and events are in the order they happened. ``engine.serving.record`` holds what both cores share.
 
     passes
-        ``start_ns, end_ns, period_ns`` (end of the previous pass to the end of this, -1 after idling),
+        ``start_ns, end_ns, period_ns`` (end of the previous pass to the end of this; -1 after idling, that is
+        unless this one started at the previous end plus the time between passes),
         ``num_prefill_requests, sum_prefill_tokens, var_prefill_length`` (variance of the known tokens of prefill
         requests), ``sum_prefill_kv_tokens, num_decode_requests, sum_decode_kv_tokens, var_decode_kv_tokens,
         queued_num_prefill_requests, queued_sum_prefill_tokens, queued_var_prefill_length`` (waiting, never
@@ -111,7 +114,7 @@ class ServerRecord:
         Variances are population variances; NaN where the count is 0.
     requests (one row per index)
         ``received_ns, first_admit_ns, first_admit_pass, cached_tokens`` (at first admission), ``recomputed_tokens``
-        (tokens computed again after preemption), ``preemptions, output_tokens`` (sampled),
+        (tokens computed that had been computed before a preemption), ``preemptions, output_tokens`` (sampled),
         ``first_token_pass, last_token_pass, aborted`` (bool).
     stretches
         One row per contiguous run of token-sampling passes of a request: ``index, seq, first_pass, last_pass,
@@ -119,7 +122,8 @@ class ServerRecord:
         recompute), in the others the request decodes: in pass p it had ``computed_after_first + (p - first_pass - 1)``
         computed tokens before.
     prefill_chunks
-        ``pass_index, index, seq, computed_before, scheduled_tokens``: every prefill work item, the last chunk included.
+        ``pass_index, index, seq, computed_before, scheduled_tokens``: every prefill work item, the last chunk included
+        (also a recompute's last chunk of one token, which ``passes`` counts as a decode, as FPM does).
     admissions
         ``index, seq, ordinal, pass_index, time_ns, cached_tokens, hit_blocks, is_readmission, waiting_ahead``
         (requests queued behind are not counted; 0 when it was the head, which FCFS makes the rule).
@@ -128,9 +132,11 @@ class ServerRecord:
     events (empty when not recorded), in the order they happened
         ``kind`` (0 store, 1 evict), ``pass_index, index`` (who stored, or whose allocation evicted; -1 unknown),
         ``first_key, num_keys`` (a slice of ``event_keys``), ``released_ns`` (evict: when the block was last let go;
-        -1 for stores).
+        -1 for stores). One row holds what one request stored in one pass, or what one allocation evicted of
+        blocks let go at one time, as long as they follow each other. A request's evictions precede its store.
     event_keys
-        Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the run.
+        Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the
+        run (``engine.serving.record.private_key``).
     """
 
     passes: Columns

@@ -1,0 +1,71 @@
+"""The exact composition of batches, rebuilt from a :class:`~engine.serving.contract.ServerRecord`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.serving.contract import ServerRecord
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """One entry per request and pass, ordered by pass and, within a pass, in scheduling order."""
+
+    pass_index: Ints
+    index: Ints
+    computed_before: Ints
+    scheduled_tokens: Ints
+
+    def __len__(self) -> int:
+        return len(self.pass_index)
+
+    def offsets(self, first_pass: int, last_pass: int) -> Ints:
+        """Where the batch of each pass of ``first_pass .. last_pass`` begins, and after them where the last ends."""
+        return np.searchsorted(self.pass_index, np.arange(first_pass, last_pass + 2))
+
+
+def members(record: ServerRecord, first_pass: int = 0, last_pass: int | None = None) -> Members:
+    """The batches of the passes ``first_pass .. last_pass`` (both included; None: to the end).
+
+    A long run has more members than memory for them: writers go through it range by range.
+    """
+    last = len(record.passes["start_ns"]) - 1 if last_pass is None else last_pass
+    chunks = {name: values[_within(record, first_pass, last)] for name, values in record.prefill_chunks.items()}
+    decodes = _decodes(record, first_pass, last)
+    pass_index = np.concatenate([chunks["pass_index"], decodes["pass_index"]])
+    seq = np.concatenate([chunks["seq"], decodes["seq"]])
+    order = np.lexsort((seq, pass_index))
+    return Members(
+        pass_index=pass_index[order],
+        index=np.concatenate([chunks["index"], decodes["index"]])[order],
+        computed_before=np.concatenate([chunks["computed_before"], decodes["computed_before"]])[order],
+        scheduled_tokens=np.concatenate([chunks["scheduled_tokens"], np.ones_like(decodes["seq"])])[order],
+    )
+
+
+def _within(record: ServerRecord, first_pass: int, last_pass: int) -> npt.NDArray[np.bool_]:
+    passes = record.prefill_chunks["pass_index"]
+    within: npt.NDArray[np.bool_] = (passes >= first_pass) & (passes <= last_pass)
+    return within
+
+
+def _decodes(record: ServerRecord, first_pass: int, last_pass: int) -> dict[str, Ints]:
+    """Every pass of a stretch after its first, cut to the range: one token each, one more computed each time."""
+    stretches = record.stretches
+    begin = np.maximum(stretches["first_pass"] + 1, first_pass)
+    end = np.minimum(stretches["last_pass"], last_pass) + 1
+    counts = np.maximum(end - begin, 0)
+    ordinal = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    pass_index = np.repeat(begin, counts) + ordinal
+    computed_at_zero = stretches["computed_after_first"] - stretches["first_pass"] - 1
+    return {
+        "pass_index": pass_index,
+        "index": np.repeat(stretches["index"], counts),
+        "seq": np.repeat(stretches["seq"], counts),
+        "computed_before": np.repeat(computed_at_zero, counts) + pass_index,
+    }

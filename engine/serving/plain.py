@@ -1,0 +1,372 @@
+"""The scheduler pass by pass, request by request: what the clever core is tested against.
+
+vLLM's rules: one token budget per pass, running requests first and in order, then the waiting queue first come,
+first served. A request is *running* from its admission until it has sampled its last token or is preempted.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import NamedTuple
+
+import numpy as np
+
+from engine.serving.block_pool import BlockPool, Eviction
+from engine.serving.contract import Finished, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.record import (
+    ADMISSION_COLUMNS,
+    CHUNK_COLUMNS,
+    EVENT_COLUMNS,
+    EVICT,
+    PASS_ROW,
+    PREEMPTION_COLUMNS,
+    REQUEST_COLUMNS,
+    STORE,
+    STRETCH_COLUMNS,
+    check_fits,
+    columns,
+    pass_columns,
+    private_key,
+)
+from engine.timing.contract import PassTimeSource
+
+
+@dataclass(slots=True, eq=False)
+class _Request:
+    """A request's state. *Known* tokens are its prompt and what it has sampled; *computed* ones have KV."""
+
+    index: int
+    prompt_tokens: int
+    output_tokens: int
+    keys: list[int]  # content of every full block it can come to have
+    received_ns: int
+    sampled: int = 0
+    computed: int = 0
+    most_computed: int = 0  # before the last preemption, or now
+    blocks: list[int] = field(default_factory=list)
+    seq: int = -1
+    admissions: int = 0
+    preemptions: int = 0
+    first_admit_ns: int = -1
+    first_admit_pass: int = -1
+    cached_tokens: int = -1
+    recomputed_tokens: int = 0
+    first_token_pass: int = -1
+    last_token_pass: int = -1
+    aborted: bool = False
+    stretch: list[int] | None = None  # the open row of ``stretches``
+
+    @property
+    def known(self) -> int:
+        return self.prompt_tokens + self.sampled
+
+
+class _Work(NamedTuple):
+    """What one request computes in one pass."""
+
+    request: _Request
+    computed_before: int
+    tokens: int
+    resumed: bool  # admitted again in this pass
+
+    @property
+    def is_decode(self) -> bool:
+        """One token, all the others computed. A resumed request prefills, however few tokens it lacks."""
+        request = self.request
+        return (
+            self.tokens == 1 and self.computed_before == request.known - 1 and request.sampled > 0 and not self.resumed
+        )
+
+
+class PlainServer:
+    """One replica (see :class:`engine.serving.contract.Server`) that walks every request in every pass."""
+
+    def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:
+        self.config = config
+        self.pool = BlockPool(config.usable_kv_blocks)
+        self._timing = timing
+        self._waiting: deque[_Request] = deque()
+        self._running: list[_Request] = []
+        self._requests: dict[int, _Request] = {}
+        self._num_indices = 0
+        self._previous_end_ns: int | None = None
+        self._passes: list[tuple[int, ...]] = []
+        self._stretches: list[list[int]] = []
+        self._chunks: list[tuple[int, ...]] = []
+        self._admissions: list[tuple[int, ...]] = []
+        self._preemptions: list[tuple[int, ...]] = []
+        self._events: list[tuple[int, ...]] = []
+        self._event_keys: list[int] = []
+
+    @property
+    def has_work(self) -> bool:
+        """Whether anything waits or runs."""
+        return bool(self._waiting or self._running)
+
+    # -- between passes ----------------------------------------------------------------------------------------
+
+    def receive(self, request: ServedRequest, now_ns: int) -> None:
+        """Put a request at the end of the waiting queue.
+
+        Raises:
+            GapscopeError: it has no token to compute or to sample, or can never fit the pool.
+        """
+        self._num_indices = max(self._num_indices, request.index + 1)
+        check_fits(request, self.config)
+        most = (request.prompt_tokens + request.output_tokens - 1) // self.config.block_size
+        keys = list(request.block_keys[:most])
+        keys += [private_key(request.index, position) for position in range(len(keys), most)]
+        state = _Request(request.index, request.prompt_tokens, request.output_tokens, keys, now_ns)
+        self._requests[request.index] = state
+        self._waiting.append(state)
+
+    def abort(self, index: int, now_ns: int) -> None:
+        """Drop a waiting or running request and free its blocks; a finished one is left alone."""
+        request = self._requests[index]
+        if request in self._running:
+            self._running.remove(request)
+        elif request in self._waiting:
+            self._waiting.remove(request)
+        else:
+            return
+        request.aborted = True
+        self._release(request, now_ns)
+
+    def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
+        """Run passes until one finishes a request or the next would start at or after ``until_ns``."""
+        if not self.has_work:
+            raise ValueError("advance: nothing waits and nothing runs")
+        while True:
+            end_ns, finished = self._run_pass(now_ns)
+            now_ns = end_ns + self._timing.between_ns
+            if finished or (until_ns is not None and now_ns >= until_ns):
+                return now_ns, finished
+
+    # -- one pass ----------------------------------------------------------------------------------------------
+
+    def _run_pass(self, start_ns: int) -> tuple[int, list[Finished]]:
+        """Schedule, compute, sample: returns when the pass ended and what finished in it."""
+        preempted_before = len(self._preemptions)
+        batch = self._schedule(start_ns)
+        end_ns = self._write_pass(batch, start_ns, len(self._preemptions) - preempted_before)
+        return end_ns, self._update(batch, end_ns)
+
+    def _schedule(self, now_ns: int) -> list[_Work]:
+        """The batch of one pass, in running order; every block it needs is allocated and registered."""
+        batch: list[_Work] = []
+        budget = self.config.max_num_batched_tokens
+        preempted = False
+
+        # Running requests, in order; where blocks are short, the last of them gives up its own.
+        position = 0
+        while position < len(self._running) and budget > 0:
+            request = self._running[position]
+            tokens = self._chunk(request.known - request.computed, budget)
+            needed = self._blocks(request.computed + tokens) - len(request.blocks)
+            while needed > self.pool.num_free:
+                victim = self._running.pop()
+                self._preempt(victim, now_ns)
+                preempted = True
+                if victim is request:
+                    return batch
+            batch.append(self._compute(request, tokens, resumed=False))
+            budget -= tokens
+            position += 1
+
+        # Waiting requests, first come, first served: the head of the queue holds up the rest.
+        while self._waiting and not preempted and budget > 0 and len(self._running) < self.config.max_num_seqs:
+            request = self._waiting[0]
+            hits = self._hits(request)
+            computed = len(hits) * self.config.block_size
+            tokens = self._chunk(request.known - computed, budget)
+            reserved = request.known if self.config.reserve_full_prompt else computed + tokens
+            idle_hits = sum(self.pool.is_free(block) for block in hits)
+            if self._blocks(reserved) - len(hits) + idle_hits > self.pool.num_free:
+                break
+            self._waiting.popleft()
+            self._admit(request, hits, now_ns)
+            batch.append(self._compute(request, tokens, resumed=request.admissions > 1))
+            budget -= tokens
+        return batch
+
+    def _chunk(self, missing: int, budget: int) -> int:
+        """How many of a request's ``missing`` tokens this pass computes."""
+        threshold = self.config.long_prefill_token_threshold
+        return min(missing, threshold, budget) if threshold else min(missing, budget)
+
+    def _blocks(self, tokens: int) -> int:
+        """Blocks that hold ``tokens`` tokens."""
+        return -(-tokens // self.config.block_size)
+
+    def _hits(self, request: _Request) -> list[int]:
+        """Blocks that hold the beginning of a request; its last known token is never among them."""
+        hits: list[int] = []
+        if self.config.prefix_caching:
+            for key in request.keys[: (request.known - 1) // self.config.block_size]:
+                block = self.pool.find(key)
+                if block is None:
+                    break
+                hits.append(block)
+        return hits
+
+    def _admit(self, request: _Request, hits: list[int], now_ns: int) -> None:
+        self.pool.reference(hits)
+        request.blocks = hits
+        request.computed = len(hits) * self.config.block_size
+        request.seq = len(self._admissions)
+        pass_index = len(self._passes)
+        if request.admissions == 0:
+            request.first_admit_ns, request.first_admit_pass = now_ns, pass_index
+            request.cached_tokens = request.computed
+        self._admissions.append(
+            (
+                request.index,
+                request.seq,
+                request.admissions,
+                pass_index,
+                now_ns,
+                request.computed,
+                len(hits),
+                request.admissions > 0,
+                0,
+            )
+        )
+        request.admissions += 1
+        self._running.append(request)
+
+    def _preempt(self, request: _Request, now_ns: int) -> None:
+        """Take back a running request's blocks; it starts over from the front of the queue."""
+        self._preemptions.append((request.index, len(self._passes), len(request.blocks)))
+        request.preemptions += 1
+        self._release(request, now_ns)
+        request.computed = 0
+        self._waiting.appendleft(request)
+
+    def _compute(self, request: _Request, tokens: int, resumed: bool) -> _Work:
+        """Allocate the blocks of the next ``tokens`` tokens and register those that they fill.
+
+        Registered at once, so that whoever is admitted later in the same pass can share them.
+        """
+        before, after = request.computed, request.computed + tokens
+        taken, evicted = self.pool.take(self._blocks(after) - len(request.blocks))
+        request.blocks += taken
+        self._write_evictions(request, evicted)
+        if self.config.prefix_caching:
+            first, last = before // self.config.block_size, after // self.config.block_size
+            for position in range(first, last):
+                self.pool.register(request.blocks[position], request.keys[position])
+            self._write_event(STORE, request, request.keys[first:last], -1)
+        request.recomputed_tokens += max(0, min(after, request.most_computed) - before)
+        request.computed = after
+        request.most_computed = max(request.most_computed, after)
+        return _Work(request, before, tokens, resumed)
+
+    def _update(self, batch: list[_Work], end_ns: int) -> list[Finished]:
+        """Sample a token for each request whose known tokens are all computed; let go of those that are done."""
+        pass_index = len(self._passes) - 1
+        finished: list[Finished] = []
+        for request, before, tokens, _resumed in batch:
+            if request.computed < request.known:
+                self._chunks.append((pass_index, request.index, request.seq, before, tokens))
+                continue
+            if request.stretch is None:
+                self._chunks.append((pass_index, request.index, request.seq, before, tokens))
+                request.stretch = [request.index, request.seq, pass_index, pass_index, request.computed]
+                self._stretches.append(request.stretch)
+            request.stretch[3] = pass_index
+            if request.sampled == 0:
+                request.first_token_pass = pass_index
+            request.last_token_pass = pass_index
+            request.sampled += 1
+            if request.sampled == request.output_tokens:
+                self._running.remove(request)
+                self._release(request, end_ns)
+                finished.append(Finished(request.index, pass_index, end_ns))
+        return finished
+
+    def _release(self, request: _Request, now_ns: int) -> None:
+        self.pool.release(request.blocks, now_ns)
+        request.blocks = []
+        request.stretch = None
+
+    # -- the record --------------------------------------------------------------------------------------------
+
+    def _write_pass(self, batch: list[_Work], start_ns: int, num_preempted: int) -> int:
+        """Price the batch and write its row; returns when the pass ends."""
+        decodes = [work.computed_before for work in batch if work.is_decode]
+        prefills = [work for work in batch if not work.is_decode]
+        new_tokens = sum(work.tokens for work in prefills)
+        read_tokens = sum(work.computed_before for work in prefills)
+        end_ns = start_ns + self._timing.pass_ns(len(prefills), new_tokens, read_tokens, len(decodes), sum(decodes))
+        previous = self._previous_end_ns
+        went_on = previous is not None and start_ns == previous + self._timing.between_ns
+        self._previous_end_ns = end_ns
+        self._passes.append(
+            (
+                start_ns,
+                end_ns,
+                end_ns - previous if previous is not None and went_on else -1,
+                new_tokens,
+                read_tokens,
+                sum(work.request.computed == work.request.known for work in batch),
+                self.pool.num_referenced,
+                self.pool.num_keys,
+                len(self._running),
+                len(self._waiting),
+                num_preempted,
+                *_moments([work.request.known for work in prefills]),
+                *_moments(decodes),
+                *_moments([request.known for request in self._waiting if not request.admissions]),
+                *_moments([request.known for request in self._waiting if request.admissions]),
+            )
+        )
+        return end_ns
+
+    def _write_evictions(self, request: _Request, evicted: list[Eviction]) -> None:
+        for released_ns, run in groupby(evicted, key=lambda eviction: eviction.released_ns):
+            self._write_event(EVICT, request, [eviction.key for eviction in run], released_ns)
+
+    def _write_event(self, kind: int, request: _Request, keys: list[int], released_ns: int) -> None:
+        if not keys or not self.config.record_events:
+            return
+        first = len(self._event_keys)
+        self._events.append((kind, len(self._passes), request.index, first, len(keys), released_ns))
+        self._event_keys += keys
+
+    def finish(self) -> ServerRecord:
+        """Everything that happened, as arrays."""
+        return ServerRecord(
+            passes=pass_columns(columns(PASS_ROW, self._passes)),
+            requests=columns(REQUEST_COLUMNS, self._request_rows()),
+            stretches=columns(STRETCH_COLUMNS, self._stretches),
+            prefill_chunks=columns(CHUNK_COLUMNS, self._chunks),
+            admissions=columns(ADMISSION_COLUMNS, self._admissions),
+            preemptions=columns(PREEMPTION_COLUMNS, self._preemptions),
+            events=columns(EVENT_COLUMNS, self._events),
+            event_keys=np.array(self._event_keys, dtype=np.int64),
+        )
+
+    def _request_rows(self) -> Iterator[tuple[int, ...]]:
+        """One row per index; one that was refused has -1 everywhere but in its counts."""
+        for index in range(self._num_indices):
+            r = self._requests.get(index) or _Request(index, 0, 0, [], -1)
+            yield (
+                r.received_ns,
+                r.first_admit_ns,
+                r.first_admit_pass,
+                r.cached_tokens,
+                r.recomputed_tokens,
+                r.preemptions,
+                r.sampled,
+                r.first_token_pass,
+                r.last_token_pass,
+                r.aborted,
+            )
+
+
+def _moments(values: list[int]) -> tuple[int, int, int]:
+    """Count, sum and sum of squares."""
+    return len(values), sum(values), sum(value * value for value in values)
