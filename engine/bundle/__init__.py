@@ -1,1 +1,25 @@
 """The run bundle: the one format that measured runs and replays share (docs/bundle.md)."""
+
+from engine.bundle.label import LABELS, make_label, replay_lineage
+from engine.bundle.ledger import ledger_of, ledger_problems
+from engine.bundle.manifest import Check, Phase
+from engine.bundle.reader import Bundle, find_bundle, list_bundles, open_bundle
+from engine.bundle.staging import clean_stale
+from engine.bundle.writer import BundleWriter, slugify
+
+__all__ = [
+    "LABELS",
+    "Bundle",
+    "BundleWriter",
+    "Check",
+    "Phase",
+    "clean_stale",
+    "find_bundle",
+    "ledger_of",
+    "ledger_problems",
+    "list_bundles",
+    "make_label",
+    "open_bundle",
+    "replay_lineage",
+    "slugify",
+]

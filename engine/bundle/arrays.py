@@ -1,0 +1,56 @@
+"""Arrow arrays from numpy ones and lists of text.
+
+``pa.array`` and ``pa.table`` import pandas wherever it is installed, which costs more than many a command does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_TYPES = {
+    np.dtype(np.int64): pa.int64(),
+    np.dtype(np.int32): pa.int32(),
+    np.dtype(np.uint64): pa.uint64(),
+    np.dtype(np.float64): pa.float64(),
+}
+
+
+def numbers(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """An array over int64, int32, uint64, float64 or bool values, not copied; NULL where not ``valid``."""
+    values = np.ascontiguousarray(values)
+    if values.dtype == np.bool_:
+        return pa.Array.from_buffers(pa.bool_(), len(values), [_bits(valid), _bits(values)])
+    return pa.Array.from_buffers(_TYPES[values.dtype], len(values), [_bits(valid), pa.py_buffer(values)])
+
+
+def texts(values: Sequence[str | None]) -> pa.Array:
+    """A string array; NULL where None."""
+    encoded = [b"" if v is None else v.encode() for v in values]
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([len(e) for e in encoded], out=offsets[1:])
+    valid = np.fromiter((v is not None for v in values), np.bool_, len(values))
+    buffers = [None if valid.all() else _bits(valid), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+
+
+def coded(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.DictionaryArray:
+    """Repeating text: ``names[code]`` for each code, NULL where it is negative."""
+    codes = np.ascontiguousarray(codes, np.int32)
+    valid = None if (codes >= 0).all() else codes >= 0
+    return pa.DictionaryArray.from_arrays(numbers(np.maximum(codes, 0), valid), texts(names))
+
+
+def lists(offsets: npt.NDArray[Any], items: pa.Array, valid: npt.NDArray[np.bool_] | None = None) -> pa.ListArray:
+    """Lists over ``items``: list i is ``items[offsets[i]:offsets[i + 1]]``; NULL where not ``valid``."""
+    offsets = np.ascontiguousarray(offsets, np.int32)
+    buffers = [_bits(valid), pa.py_buffer(offsets)]
+    return pa.Array.from_buffers(pa.list_(items.type), len(offsets) - 1, buffers, children=[items])
+
+
+def _bits(flags: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
+    return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
