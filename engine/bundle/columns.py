@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.bundle.arrays import numbers
-from engine.bundle.digest import compact
+from engine.bundle.digest import compact, fixed_values
 from engine.bundle.schema import TABLES, Table
 from engine.errors import GapscopeError
 
@@ -117,10 +117,9 @@ def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> npt.NDArray[np.bool_
 
 
 def _flags(flags: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    if flags.null_count:
-        flags = pc.fill_null(flags, False)
-    numbers = pc.cast(flags, pa.uint8()).combine_chunks()
-    return np.frombuffer(numbers.buffers()[1] or b"", np.uint8)[numbers.offset : numbers.offset + len(numbers)] == 1
+    """True where true, False where false or NULL."""
+    numbers = flags.cast(pa.uint8()).combine_chunks()
+    return fixed_values(numbers, np.dtype(np.uint8)) == 1
 
 
 def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -144,7 +143,7 @@ def _cast(name: str, field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArra
             raise GapscopeError(
                 f"Table {name}, column {field.name}: infinity where a finite number or NULL is expected."
             )
-        cast = pc.if_else(pc.is_nan(cast), pa.scalar(None, field.type), cast)
+        cast = pc.if_else(pc.is_nan(cast), pa.nulls(1, field.type)[0], cast)
     return cast
 
 

@@ -25,6 +25,8 @@ import pyarrow.compute as pc
 
 from engine.bundle.arrays import numbers, texts
 
+_EMPTY = texts([""])[0]
+
 
 class TableDigest:
     """Running digest of batches that all have ``schema``."""
@@ -118,7 +120,7 @@ class _Text(_Column):
     def _update_values(self, array: pa.Array) -> None:
         self._parts[0].update(_lengths(pc.binary_length(array)).data)
         if array.null_count:
-            array = pc.fill_null(array, "")
+            array = pc.coalesce(array, _EMPTY)
         _, offsets, data = array.buffers()
         bounds = np.frombuffer(offsets, np.int32)[array.offset : array.offset + len(array) + 1]
         if data is not None:
@@ -223,13 +225,12 @@ def compact(array: pa.DictionaryArray) -> pa.DictionaryArray:
 
 def fixed_values(array: pa.Array, dtype: np.dtype) -> npt.NDArray:
     """Values of a fixed-width array as ``dtype``, 0 where NULL, without a copy where there is no NULL."""
-    if array.null_count:
-        array = pc.fill_null(array, 0)
-    return np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
+    values = np.frombuffer(array.buffers()[1] or b"", dtype)[array.offset : array.offset + len(array)]
+    return np.where(_mask(array), values, dtype.type(0)) if array.null_count else values
 
 
 def _lengths(lengths: pa.Array) -> npt.NDArray[np.int64]:
-    return fixed_values(pc.cast(lengths, pa.int64()), np.dtype(np.int64))
+    return fixed_values(lengths.cast(pa.int64()), np.dtype(np.int64))
 
 
 def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
@@ -237,4 +238,4 @@ def _mask(array: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _bytes(flags: pa.Array) -> npt.NDArray[np.uint8]:
-    return fixed_values(pc.cast(flags, pa.uint8()), np.dtype(np.uint8))
+    return fixed_values(flags.cast(pa.uint8()), np.dtype(np.uint8))

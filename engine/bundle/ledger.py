@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from engine.bundle.schema import PHASES
 
@@ -24,11 +23,8 @@ Outcomes = Counter[tuple[str | None, str]]
 
 def count_outcomes(requests: pa.Table | pa.RecordBatch) -> Outcomes:
     """Request rows by phase and status."""
-    names = ["phase", "status"]
-    pair = pa.Table.from_arrays([pc.cast(requests.column(name), pa.string()) for name in names], names)
-    counted = pair.group_by(names).aggregate([([], "count_all")])
-    keys = zip(counted["phase"].to_pylist(), counted["status"].to_pylist(), strict=True)
-    return Counter(dict(zip(keys, counted["count_all"].to_pylist(), strict=True)))
+    phases, statuses = (requests.column(name).to_pylist() for name in ("phase", "status"))
+    return Counter(zip(phases, statuses, strict=True))
 
 
 def ledger_from(outcomes: Mapping[tuple[str | None, str], int], never_issued: int | None = None) -> dict[str, Any]:
