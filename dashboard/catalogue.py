@@ -1,0 +1,191 @@
+"""Which runs lie in the store roots, and in what state their files are.
+
+A run is listed whatever became of it: failed qualification, altered bytes and malformed folders stay visible with
+the sentence that says why. Hashing every table of every run would make the first page slow, so a run is ``ok``
+while sizes agree with its manifest and is verified by digest before its first use; any later change of a file's
+size or time makes it unverified again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from pathlib import Path
+from threading import RLock
+from typing import Any, Literal
+
+from engine.bundle import Bundle, list_bundles, open_bundle
+from engine.errors import GapscopeError
+
+State = Literal["ok", "altered", "malformed"]
+Light = Literal["pass", "fail", "unknown"]
+Signature = tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One row of the catalogue. Unknown values are None; ``problem`` is a sentence when ``state`` is not ok."""
+
+    run_id: str
+    kind: str | None
+    title: str
+    path: Path
+    state: State
+    problem: str | None = None
+    model: str | None = None
+    hardware: str | None = None
+    engine: str | None = None
+    created_unix_ns: int | None = None
+    requests: int | None = None
+    passes: int | None = None
+    duration_ns: int | None = None
+    light: Light = "unknown"
+    verified: bool = False
+
+
+def _signature(folder: Path) -> Signature:
+    rows = []
+    for file in sorted(folder.iterdir()):
+        status = file.stat()
+        rows.append((file.name, status.st_size, status.st_mtime_ns))
+    return tuple(rows)
+
+
+def _text(*values: Any) -> str | None:
+    known = [str(v) for v in values if v is not None]
+    return " ".join(known) or None
+
+
+def _light(bundle: Bundle) -> Light:
+    verdicts = {check.verdict for check in bundle.qualification}
+    if "fail" in verdicts:
+        return "fail"
+    return "pass" if verdicts == {"pass"} else "unknown"
+
+
+def profile_ns(bundle: Bundle) -> tuple[int, int] | None:
+    """Start of the profile phase and its admission deadline, or None where the run has no such phase."""
+    phase = bundle.phase("profile")
+    return (phase.start_ns, phase.end_ns) if phase else None
+
+
+def _entry(folder: Path, signature: Signature) -> tuple[RunEntry, Bundle | None]:
+    try:
+        bundle = open_bundle(folder)
+    except GapscopeError as error:
+        return RunEntry(folder.name, None, folder.name, folder, "malformed", str(error)), None
+    identity = bundle.identity
+    files: dict[str, Any] = bundle.manifest["files"]
+    window = profile_ns(bundle)
+    sizes = {name: size for name, size, _ in signature}
+    wrong = [name for name, info in files.items() if sizes.get(name) != info["bytes"]]
+    problem = _altered(bundle.run_id, wrong) if wrong else None
+    entry = RunEntry(
+        run_id=bundle.run_id,
+        kind=bundle.kind,
+        title=bundle.title,
+        path=folder,
+        state="altered" if wrong else "ok",
+        problem=problem,
+        model=_text(identity.value("model", "name")),
+        hardware=_text(identity.value("hardware", "part")),
+        engine=_text(identity.value("source", "engine"), identity.value("source", "version")),
+        created_unix_ns=bundle.manifest.get("created_unix_ns"),
+        requests=bundle.rows("requests"),
+        passes=bundle.rows("passes"),
+        duration_ns=window[1] - window[0] if window else None,
+        light=_light(bundle),
+    )
+    return entry, bundle
+
+
+def _altered(run_id: str, files: Sequence[str]) -> str:
+    return (
+        f"Run {run_id} is altered: {', '.join(files)} no longer as sealed; it is not scored. "
+        "Restore the file or write the run again."
+    )
+
+
+class Catalogue:
+    """The runs under several roots; safe to use from threads. Roots that do not exist yet are empty."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.roots = tuple(Path(root).resolve() for root in roots)
+        self._known: dict[Path, tuple[Signature, RunEntry, Bundle | None]] = {}
+        self._lock = RLock()
+
+    def entries(self) -> list[RunEntry]:
+        """Every run, in the order of the roots and of folder names; a run held twice is listed once."""
+        with self._lock:
+            seen: dict[str, RunEntry] = {}
+            for root in self.roots:
+                for folder in list_bundles(root):
+                    entry = self._look(folder)
+                    if entry.run_id not in seen or (entry.state == "ok" and seen[entry.run_id].state != "ok"):
+                        seen[entry.run_id] = entry
+            return list(seen.values())
+
+    def _look(self, folder: Path) -> RunEntry:
+        signature = _signature(folder)
+        known = self._known.get(folder)
+        if known is None or known[0] != signature:
+            self._known[folder] = (signature, *_entry(folder, signature))
+        return self._known[folder][1]
+
+    def find(self, ref: str) -> RunEntry:
+        """The run with this id, or the only one whose id starts with ``ref``.
+
+        Raises:
+            GapscopeError: no run, or several.
+        """
+        entries = self.entries()
+        exact = [e for e in entries if e.run_id == ref]
+        found = exact or [e for e in entries if ref and e.run_id.startswith(ref)]
+        # A slug names its run even where another slug begins alike.
+        found = found if len(found) < 2 else [e for e in found if e.run_id.rpartition("-")[0] == ref] or found
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise GapscopeError(
+                f"Run {ref!r} is ambiguous: expected one of {', '.join(e.run_id for e in found)}; give more of the id."
+            )
+        near = get_close_matches(ref, [e.run_id for e in entries], n=3, cutoff=0.3)
+        hint = f"; nearest: {', '.join(near)}" if near else ""
+        raise GapscopeError(
+            f"No run {ref!r} among the {len(entries)} runs of the store{hint}. `gapscope runs` lists them all."
+        )
+
+    def manifest(self, run_id: str) -> Bundle:
+        """The bundle with its tables not verified, for what ``run.json`` alone says.
+
+        Raises:
+            GapscopeError: absent or malformed.
+        """
+        with self._lock:
+            entry = self.find(run_id)
+            bundle = self._known[entry.path][2]
+            if bundle is None:
+                raise GapscopeError(entry.problem or f"Run {run_id} is malformed.")
+            return bundle
+
+    def bundle(self, run_id: str) -> tuple[Bundle, Signature]:
+        """The verified bundle, with the signature of the files it was verified from.
+
+        Raises:
+            GapscopeError: absent, malformed, or altered (the file is named).
+        """
+        with self._lock:
+            entry = self.find(run_id)
+            if entry.state != "ok":
+                raise GapscopeError(entry.problem or f"Run {entry.run_id} is {entry.state}.")
+            signature, _, bundle = self._known[entry.path]
+            assert bundle is not None
+            if not entry.verified:
+                wrong = bundle.verify()
+                if wrong:
+                    problem = _altered(entry.run_id, wrong)
+                    self._known[entry.path] = (signature, replace(entry, state="altered", problem=problem), bundle)
+                    raise GapscopeError(problem)
+                self._known[entry.path] = (signature, replace(entry, verified=True), bundle)
+            return bundle, signature

@@ -1,0 +1,12 @@
+-- Requests of a run with their latencies in nanoseconds; undefined ones are NULL. Block hashes stay in the Parquet file.
+SELECT
+    * EXCLUDE (prompt_block_hashes, output_block_hashes),
+    first_visible_ns - dispatched_ns AS ttft_ns,
+    first_visible_ns - first_admit_ns AS ttft_admit_ns,
+    CASE WHEN output_tokens >= 2 THEN (last_visible_ns - first_visible_ns) / (output_tokens - 1) END AS tpot_ns,
+    last_visible_ns - dispatched_ns AS e2e_ns,
+    end_ns - dispatched_ns AS latency_end_ns,
+    first_admit_ns - received_ns AS queue_time_ns,
+    received_ns - dispatched_ns AS request_path_ns,
+    dispatched_ns - scheduled_ns AS dispatch_lag_ns
+FROM {raw}

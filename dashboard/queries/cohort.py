@@ -1,0 +1,118 @@
+"""Who took part: ledgers, requests over time, lanes, and source-turns that only one side finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.metrics import Population
+from dashboard.queries.ranges import Span, capture_span
+from dashboard.store import Result, Store
+from engine.bundle.ledger import ledger_from, ledger_problems
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """One phase: ``attempted`` = ok + error + rejected + canceled + in_flight, or the run does not balance."""
+
+    phase: str
+    attempted: int
+    ok: int
+    error: int
+    rejected: int
+    canceled: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """What became of every request of a run, counted from its rows.
+
+    ``never_issued`` counts turns of started plays that were not sent, None when nobody counted them. ``problems`` are
+    sentences: what the rows and the sealed ledger disagree on. Empty is balanced.
+    """
+
+    rows: tuple[LedgerRow, ...]
+    never_issued: int | None
+    in_graph: int | None
+    problems: tuple[str, ...]
+    result: Result
+
+    @property
+    def balanced(self) -> bool:
+        """Whether the rows add up and agree with the ledger that was sealed with the run."""
+        return not self.problems
+
+
+def ledger(store: Store, run_id: str) -> Ledger:
+    """The ledger by phase of dispatch, counted from the rows and checked against the sealed one."""
+    result = store.query("ledger", runs={"run": run_id})
+    outcomes = {(row["phase"], row["status"]): row["requests"] for row in result.rows()}
+    sealed = store.bundle(run_id).ledger
+    problems = ["The run has no sealed ledger."] if sealed is None else ledger_problems(sealed, outcomes)
+    counted = ledger_from(outcomes, (sealed or {}).get("total", {}).get("never_issued"))
+    total = counted.pop("total")
+    rows = tuple(LedgerRow(phase, **found) for phase, found in counted.items())
+    return Ledger(rows, total["never_issued"], total["in_graph"], tuple(problems), result)
+
+
+def in_flight(store: Store, run_id: str, span: Span | None = None, bins: int = 240) -> Result:
+    """Columns ``time_ns, in_flight, dispatched, admitted, completed, ended_otherwise``; one row per bin.
+
+    ``in_flight`` is exact at the start of the bin; the counts are those inside it.
+    """
+    span = span or capture_span(store, run_id)
+    return store.query("in_flight", {"bins": bins, **span.params()}, runs={"run": run_id})
+
+
+def lanes(
+    store: Store, run_id: str, span: Span | None = None, first_lane: int = 0, lanes: int = 64, row_cap: int = 3000
+) -> Result:
+    """One row per request for a Gantt chart of lanes, with the lane's idle time (think time included) before it."""
+    span = span or capture_span(store, run_id)
+    return store.query(
+        "lanes", {"first_lane": first_lane, "lanes": lanes, **span.params()}, runs={"run": run_id}, row_cap=row_cap
+    )
+
+
+def one_sided(store: Store, measured: str, replay: str, population: Population, row_cap: int = 2000) -> Result:
+    """Source-turns that succeeded on one side only, and what they were on the other; phases of ``population``."""
+    return store.query(
+        "one_sided", runs={"measured": measured, "replay": replay}, population=population, row_cap=row_cap
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedSubset:
+    """The shared source-turns beside the denominators of both sides."""
+
+    rule: str
+    matched: int
+    measured_attempted: int
+    measured_ok: int
+    replay_attempted: int
+    replay_ok: int
+
+    @property
+    def measured_remainder(self) -> int:
+        """Successes of the measured side outside the subset."""
+        return self.measured_ok - self.matched
+
+    @property
+    def replay_remainder(self) -> int:
+        """Successes of the replay outside the subset."""
+        return self.replay_ok - self.matched
+
+
+def size(store: Store, run_id: str, population: Population) -> dict[str, Any]:
+    """``attempted``, ``ok``, ``input_tokens``, ``output_tokens`` of a population (tokens of the successes)."""
+    return store.query("population_size", runs={"run": run_id}, population=population).one()
+
+
+def matched_subset(store: Store, measured: str, replay: str, population: Population) -> MatchedSubset:
+    """How many source-turns the two sides share under the rule of ``population`` (``matched`` when it has none)."""
+    rule = population if population.matched else Population(population.phase, "matched")
+    complete = Population(population.phase)
+    left, right = size(store, measured, complete), size(store, replay, complete)
+    shared = size(store, measured, rule.for_side(replay))
+    return MatchedSubset(rule.words, shared["ok"], left["attempted"], left["ok"], right["attempted"], right["ok"])

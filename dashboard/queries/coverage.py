@@ -1,0 +1,103 @@
+"""What a replay's pass times rest on: how its timing queries were answered, and who was touched by the rest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dashboard.metrics import Population
+from dashboard.queries.passes import CLASS_AXES, PER_OCTAVE
+from dashboard.store import Result, Store
+from engine.bundle.schema import RESOLUTIONS
+
+INSIDE = ("exact", "interpolated")
+WHOLE = Population("all")
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """Shares by resolution of the timing queries, of the passes (each by its worst) and of modelled time.
+
+    ``queries`` are counted with repetition. Missing resolutions are 0; ``None`` in place of a dict is not recorded.
+    """
+
+    queries: dict[str, float] | None
+    passes: dict[str, float] | None
+    time: dict[str, float] | None
+    n_queries: int
+    n_passes: int
+    results: tuple[Result, ...]
+    not_recorded: str | None = None
+
+    def inside(self, of: str) -> float | None:
+        """Share answered exactly or by interpolation; ``of`` is ``queries``, ``passes`` or ``time``."""
+        shares: dict[str, float] | None = getattr(self, of)
+        return None if shares is None else sum(shares[r] for r in INSIDE)
+
+
+def shares(store: Store, replay: str) -> Shares:
+    """Coverage of the whole replay."""
+    cells = store.query("coverage_queries", runs={"run": replay})
+    passes = store.query("coverage_passes", runs={"run": replay}, population=WHOLE)
+    by_query = _sum(cells, "queries")
+    by_time = _sum(cells, "modelled_ns")
+    by_pass = _sum(passes, "passes")
+    return Shares(
+        queries=_share(by_query),
+        passes=_share(by_pass),
+        time=_share(by_time),
+        n_queries=sum(by_query.values()),
+        n_passes=sum(by_pass.values()),
+        results=(cells, passes),
+        not_recorded=cells.not_recorded,
+    )
+
+
+def _sum(result: Result, column: str) -> dict[str, int]:
+    sums = dict.fromkeys(RESOLUTIONS, 0)
+    if not result.not_recorded:
+        for row in result.rows():
+            if row["resolution"] is not None:
+                sums[row["resolution"]] += row[column] or 0
+    return sums
+
+
+def _share(sums: dict[str, int]) -> dict[str, float] | None:
+    total = sum(sums.values())
+    return {name: value / total for name, value in sums.items()} if total else None
+
+
+def by_class(store: Store, replay: str) -> Result:
+    """Columns ``class, resolution, queries, modelled_ns``."""
+    return store.query("coverage_queries", runs={"run": replay})
+
+
+def cells_outside(store: Store, replay: str, top: int = 200) -> Result:
+    """Distinct queries that were not exact or interpolated, those with the most modelled time first."""
+    return store.query("coverage_cells", {"top": top}, runs={"run": replay})
+
+
+def query_map(store: Store, replay: str, pass_class: str, per_octave: int = PER_OCTAVE) -> Result:
+    """Columns ``x_cell, y_cell, queries, modelled_ns, inside_share`` on the axes of ``passes.CLASS_AXES``."""
+    x_axis, y_axis = CLASS_AXES[pass_class]
+    return store.query(
+        "coverage_map",
+        {"x_axis": x_axis, "y_axis": y_axis, "per_octave": per_octave, "class": pass_class},
+        runs={"run": replay},
+    )
+
+
+def domain(
+    store: Store, run_id: str, pass_class: str, phases: tuple[str, ...] = (), per_octave: int = PER_OCTAVE
+) -> Result:
+    """Columns ``x_cell, y_cell, passes``: the measured passes of one fitted run on the same axes (no phases: all)."""
+    x_axis, y_axis = CLASS_AXES[pass_class]
+    return store.query(
+        "coverage_domain",
+        {"x_axis": x_axis, "y_axis": y_axis, "per_octave": per_octave, "fit_phases": list(phases), "class": pass_class},
+        runs={"run": run_id},
+    )
+
+
+def requests_touched(store: Store, replay: str, population: Population = WHOLE, top: int = 200) -> Result:
+    """Requests in passes that were not exact or interpolated, most such time first; a column holds their total."""
+    return store.query("coverage_requests", {"top": top}, runs={"run": replay}, population=population)

@@ -1,0 +1,18 @@
+-- What rates, hit ratios and counts of a population are made of, by lane: sums over lanes are the run's numbers.
+-- A prompt can reuse whole blocks only, and leaves at least its last token to compute: reusable_tokens.
+SELECT
+    coalesce(lane, -1) AS lane,
+    count(*) FILTER (status = 'ok') AS ok,
+    sum(input_tokens) FILTER (status = 'ok') AS input_tokens,
+    sum(output_tokens) FILTER (status = 'ok') AS output_tokens,
+    sum(cached_tokens) FILTER (status = 'ok' AND cached_tokens IS NOT NULL) AS cached_tokens,
+    sum(input_tokens) FILTER (status = 'ok' AND cached_tokens IS NOT NULL) AS prompt_tokens,
+    sum((input_tokens - 1) // $block_size * $block_size) FILTER (status = 'ok' AND cached_tokens IS NOT NULL) AS reusable_tokens,
+    sum(preemptions) AS preemptions,
+    count(preemptions) AS preemptions_recorded,
+    count(*) AS attempted,
+    min(dispatched_ns) FILTER (status = 'ok') AS first_dispatch_ns,
+    max(last_visible_ns) FILTER (status = 'ok') AS last_visible_ns
+FROM {run.population}
+GROUP BY ALL
+ORDER BY ALL

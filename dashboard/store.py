@@ -1,0 +1,325 @@
+"""The runs, as SQL sees them. The only module that imports duckdb.
+
+One in-memory database per :class:`Store`, locked to the store roots, with one cursor per call: DuckDB connections
+are not to be shared between threads, cursors are cheap. Requests become a table at the first use of a run; the
+other tables stay views over the bundle's Parquet. A run id names its content, so answers are kept.
+
+SQL lives in ``dashboard/queries/*.sql``. Values are bound; ``{alias.thing}`` stands for a table of the run that a
+caller names ``alias`` and is filled from the fixed sets below, never from text of a user.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from threading import RLock, Timer
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+
+from dashboard.catalogue import Catalogue, RunEntry, Signature
+from dashboard.metrics import METRICS, Metric, Population
+from engine.bundle import Bundle
+from engine.bundle.schema import TABLES
+from engine.errors import GapscopeError
+
+QUERIES = Path(__file__).parent / "queries"
+ROW_CAP = 100_000
+TIME_LIMIT_S = 30.0
+MEMORY_LIMIT = "1GB"
+ANSWERS_KEPT = 512
+
+_COLUMNS = frozenset(m.column for m in METRICS.values())
+_PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
+_PARAMETER = re.compile(r"\$([a-z_]\w*)")
+_DIGEST = re.compile(r"-([0-9a-f]{12})$")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """Rows of an answer with what stands beside them.
+
+    ``sql`` is what ran, with its bound values as comments. ``truncated`` says that the row cap cut the answer.
+    ``not_recorded`` is a sentence when a table that the question needs is absent; there are no rows then.
+    """
+
+    table: pa.Table
+    sql: str
+    truncated: bool = False
+    not_recorded: str | None = None
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows as dicts; NULL is None."""
+        return list(self.table.to_pylist())
+
+    def array(self, column: str) -> np.ndarray[Any, Any]:
+        """One column as an array; NULL numbers become NaN."""
+        return np.asarray(self.table.column(column).to_numpy(zero_copy_only=False))
+
+    def one(self) -> dict[str, Any]:
+        """The only row."""
+        assert self.table.num_rows == 1, f"{self.table.num_rows} rows where one was expected"
+        return dict(self.table.to_pylist()[0])
+
+
+class Store:
+    """Runs under several roots: catalogue, verified bundles and queries. Safe to use from threads."""
+
+    def __init__(self, roots: Sequence[Path | str]) -> None:
+        self.catalog = Catalogue([Path(root) for root in roots])
+        self.roots = self.catalog.roots
+        self._database = _locked_database(self.roots)
+        self._lock = RLock()
+        self._loaded: dict[str, tuple[Signature, frozenset[str]]] = {}
+        self._answers: OrderedDict[Any, Any] = OrderedDict()
+
+    def close(self) -> None:
+        """Close the database; the store is not used afterwards."""
+        self._database.close()
+
+    def catalogue(self) -> list[RunEntry]:
+        """Every run of the roots, whatever its state."""
+        return self.catalog.entries()
+
+    def find(self, ref: str) -> RunEntry:
+        """The run with this id or unique beginning of one."""
+        return self.catalog.find(ref)
+
+    def bundle(self, run_id: str) -> Bundle:
+        """The bundle of a run, verified.
+
+        Raises:
+            GapscopeError: absent, malformed or altered.
+        """
+        return self.catalog.bundle(run_id)[0]
+
+    def tables(self, run_id: str) -> frozenset[str]:
+        """Names of the tables that the run recorded."""
+        return self._load(run_id)
+
+    def query(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        runs: Mapping[str, str],
+        population: Population | None = None,
+        metric: Metric | None = None,
+        row_cap: int = ROW_CAP,
+        time_limit_s: float = TIME_LIMIT_S,
+        keep: bool = True,
+    ) -> Result:
+        """Answer the question in ``queries/<name>.sql``.
+
+        ``params`` are bound, ``runs`` names the run behind each alias of the query. ``{alias.population}`` and
+        ``{alias.passes_in}`` are the requests and passes of ``population``; ``{metric.column}`` is the column of ``metric``.
+        The answer is kept unless ``keep`` is false (for callers that keep what they make of it).
+
+        Raises:
+            GapscopeError: a run that is absent or altered, or the time limit.
+        """
+        key = (name, tuple(sorted(runs.items())), population, metric and metric.name, row_cap, _frozen(params or {}))
+        for run_id in runs.values():
+            self._load(run_id)  # notices files that changed before an old answer is given
+
+        def ask() -> Result:
+            return self._ask(name, runs, population, metric, row_cap, time_limit_s, params or {})
+
+        answer: Result = self.remember(key, ask) if keep else ask()
+        return answer
+
+    def remember(self, key: Any, make: Any) -> Any:
+        """The kept answer under ``key``, or what ``make()`` gives, kept; the least recently used go first."""
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+        answer = make()
+        with self._lock:
+            self._answers[key] = answer
+            while len(self._answers) > ANSWERS_KEPT:
+                self._answers.popitem(last=False)
+        return answer
+
+    def _ask(
+        self,
+        name: str,
+        runs: Mapping[str, str],
+        population: Population | None,
+        metric: Metric | None,
+        row_cap: int,
+        time_limit_s: float,
+        params: Mapping[str, Any],
+    ) -> Result:
+        values = dict(params)
+        if population is not None:
+            values |= {
+                "phases": list(population.phases),
+                "pass_phases": list(population.pass_phases),
+                "role": population.role,
+            }
+        notes: dict[str, str] = {}
+        missing: list[str] = []
+
+        def place(found: re.Match[str]) -> str:
+            alias, thing = found.groups()
+            if alias == "metric":
+                if metric is None or metric.column not in _COLUMNS:
+                    raise ValueError(f"query {name} needs a known metric")
+                return metric.column
+            run_id = runs[alias]
+            table = {"population": "requests", "passes_in": "passes"}.get(thing, thing)
+            if table not in self._load(run_id):
+                missing.append(f"Not recorded: run {run_id} has no table {table}.")
+                return "(SELECT NULL)"
+            relation = _relation(run_id, table)
+            notes[relation] = f"{table}.parquet of run {run_id}"
+            if thing == table:
+                return relation
+            if population is None:
+                raise ValueError(f"query {name} needs a population")
+            if thing == "passes_in":
+                return f"(SELECT * FROM {relation} WHERE list_contains($pass_phases, phase))"
+            return self._members(run_id, population)
+
+        text = _PLACE.sub(place, _text(name))
+        if missing:
+            return Result(pa.table({}), text, not_recorded=missing[0])
+        used = set(_PARAMETER.findall(text))
+        bound = {key: value for key, value in values.items() if key in used}
+        table = self._run(text, bound, row_cap + 1, time_limit_s, name)
+        shown = [f"-- {relation}: {note}" for relation, note in sorted(notes.items())]
+        shown += [f"-- ${key} = {value!r}" for key, value in sorted(bound.items())]
+        return Result(table.slice(0, row_cap), "\n".join([*shown, text.strip()]), table.num_rows > row_cap)
+
+    def _members(self, run_id: str, population: Population) -> str:
+        """SQL of the requests of a population; membership that depends on the other side is a table, made once."""
+        requests = _relation(run_id, "requests")
+        where = "list_contains($phases, phase) AND ($role = 'any' OR (agent_depth = 0) = ($role = 'root'))"
+        if not population.matched:
+            return f"(SELECT * FROM {requests} WHERE {where})"
+        if population.counterpart is None:
+            raise ValueError("a matched population needs its counterpart: Population.for_side")
+        self._load(population.counterpart)
+        other = _relation(population.counterpart, "requests")
+        tolerance = {"matched": -1, "matched_near": population.tolerance_tokens, "matched_exact": 0}[population.subset]
+        table = f"matched_{_digest(run_id)}_{_digest(population.counterpart)}_{population.phase}_{tolerance + 1}"
+
+        def make() -> bool:
+            text = _text("_matched").replace("{this}", requests).replace("{other}", other)
+            values = {"phases": list(population.phases), "tolerance": tolerance}
+            with closing(self._database.cursor()) as cursor:
+                cursor.execute(f"CREATE OR REPLACE TABLE {table} AS {text}", values)
+            return True
+
+        self.remember(("matched", table), make)
+        return f"(SELECT * FROM {requests} WHERE {where} AND request_id IN (SELECT request_id FROM {table}))"
+
+    def _run(self, sql: str, params: dict[str, Any], limit: int, time_limit_s: float, name: str) -> pa.Table:
+        with closing(self._database.cursor()) as cursor:
+            timer = Timer(time_limit_s, cursor.interrupt)
+            timer.daemon = True
+            timer.start()
+            try:
+                relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
+                return _plain(relation.limit(limit).to_arrow_table())
+            except duckdb.InterruptException:
+                raise GapscopeError(
+                    f"Query {name} took longer than {time_limit_s:g} s and was stopped: expected a narrower question; "
+                    "choose a smaller population or time range."
+                ) from None
+            finally:
+                timer.cancel()
+
+    def _load(self, run_id: str) -> frozenset[str]:
+        """Make the run's tables known to SQL, once; names of those it has."""
+        with self._lock:
+            bundle, signature = self.catalog.bundle(run_id)
+            known = self._loaded.get(run_id)
+            if known and known[0] == signature:
+                return known[1]
+            with closing(self._database.cursor()) as cursor:
+                for table in TABLES:
+                    if table in bundle.tables:
+                        path = bundle.path.resolve() / f"{table}.parquet"
+                        try:
+                            _register(cursor, run_id, table, str(path))
+                        except duckdb.Error as error:
+                            raise GapscopeError(
+                                f"Run {run_id}: table {table} cannot be read ({str(error).splitlines()[0]}); expected "
+                                "the columns of docs/bundle.md. Write the run again."
+                            ) from None
+            tables = frozenset(bundle.tables)
+            self._loaded[run_id] = (signature, tables)
+            return tables
+
+
+def _locked_database(roots: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+    """A database that reads the roots and nothing else; the order of these statements matters."""
+    database = duckdb.connect(":memory:")
+    database.execute("SET allowed_directories = $roots", {"roots": [str(root) for root in roots]})
+    for statement in (
+        f"SET memory_limit = '{MEMORY_LIMIT}'",
+        "SET threads = 2",
+        "SET temp_directory = ''",
+        "SET parquet_metadata_cache = true",
+        "SET autoinstall_known_extensions = false",
+        "SET autoload_known_extensions = false",
+        "SET enable_external_access = false",
+        "SET lock_configuration = true",
+    ):
+        database.execute(statement)
+    return database
+
+
+def _digest(run_id: str) -> str:
+    found = _DIGEST.search(run_id)
+    if not found:
+        raise GapscopeError(f"Run id {run_id!r}: expected a slug, a dash and 12 hex digits.")
+    return found.group(1)
+
+
+def _relation(run_id: str, table: str) -> str:
+    assert table in TABLES, table
+    return f"{table}_{_digest(run_id)}"
+
+
+def _register(cursor: duckdb.DuckDBPyConnection, run_id: str, table: str, path: str) -> None:
+    relation = _relation(run_id, table)
+    if table not in ("requests", "passes"):
+        cursor.read_parquet(path).create_view(relation, replace=True)
+        return
+    raw = f"raw_{relation}"
+    cursor.read_parquet(path).create_view(raw, replace=True)
+    kind = "TABLE" if table == "requests" else "VIEW"
+    cursor.execute(f"CREATE OR REPLACE {kind} {relation} AS {_text('_' + table).replace('{raw}', raw)}")
+
+
+@cache
+def _text(name: str) -> str:
+    return (QUERIES / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return tuple(sorted((k, _frozen(v)) for k, v in value.items()))
+    return tuple(_frozen(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Sums come as 128-bit decimals: counts and nanoseconds fit 64 bits."""
+    for index, column in enumerate(table.schema):
+        if pa.types.is_decimal(column.type):
+            target = pa.int64() if column.type.scale == 0 else pa.float64()
+            table = table.set_column(index, column.name, table.column(index).cast(target))
+    return table
