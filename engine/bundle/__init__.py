@@ -3,7 +3,7 @@
 from engine.bundle.label import LABELS, make_label, replay_lineage
 from engine.bundle.ledger import ledger_of, ledger_problems
 from engine.bundle.manifest import Check, Phase
-from engine.bundle.reader import Bundle, find_bundle, list_bundles, open_bundle
+from engine.bundle.reader import Bundle, find_bundle, list_bundles, measured_runs, open_bundle
 from engine.bundle.staging import clean_stale
 from engine.bundle.writer import BundleWriter, slugify
 
@@ -19,6 +19,7 @@ __all__ = [
     "ledger_problems",
     "list_bundles",
     "make_label",
+    "measured_runs",
     "open_bundle",
     "replay_lineage",
     "slugify",

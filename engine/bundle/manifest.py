@@ -11,6 +11,7 @@ from typing import Any
 
 from engine.bundle.schema import KINDS, PHASES, REQUIRED_TABLES, SCHEMA_VERSION
 from engine.errors import GapscopeError
+from engine.identity import Identity
 
 FILE_NAME = "run.json"
 RUN_ID = re.compile(r"(?P<slug>[a-z0-9][a-z0-9_-]{0,63})-(?P<content>[0-9a-f]{12})")
@@ -112,8 +113,8 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     """
     bad = f"Run {where}: {FILE_NAME} is malformed"
     try:
-        manifest = json.loads(data)
-    except ValueError as problem:  # covers bad UTF-8 as well
+        manifest = json.loads(data, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as problem:  # bad UTF-8 is a ValueError as well
         raise GapscopeError(f"{bad} ({problem}). Restore the folder from its source or remove it.") from None
     if not isinstance(manifest, dict):
         raise GapscopeError(f"{bad}: expected an object, found {type(manifest).__name__}.")
@@ -135,11 +136,27 @@ def parse(data: bytes, where: str) -> dict[str, Any]:
     return manifest
 
 
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number")
+
+
 def check_parts(manifest: Mapping[str, Any], bad: str) -> None:
-    """Kind, phases, qualification and files, each entry for itself; ``bad`` begins the sentence of an error."""
+    """Each entry of each part for itself; ``bad`` begins the sentence of an error."""
     kind = manifest["kind"]
     if kind not in KINDS:
         raise GapscopeError(f"{bad}: kind is {kind!r}, expected one of {', '.join(KINDS)}.")
+    if not manifest["title"].strip():
+        raise GapscopeError(f"{bad}: title is empty.")
+    try:
+        Identity.from_json(manifest["identity"])
+    except GapscopeError as problem:
+        raise GapscopeError(f"{bad}: {problem}") from None
+    for phase, row in (manifest["ledger"] or {}).items():
+        if not isinstance(row, dict):
+            raise GapscopeError(f"{bad}: ledger[{phase!r}] is {row!r:.80}, expected an object of counts.")
+        for name, count in row.items():
+            if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < 0):
+                raise GapscopeError(f"{bad}: ledger[{phase!r}] has {name} {count!r:.80}, expected a count or null.")
     for phase in manifest["phases"]:
         _entry(phase, {"name": str, "start_ns": int, "end_ns": int}, "phases", bad)
         if phase["name"] not in PHASES:

@@ -34,6 +34,7 @@ from engine.errors import GapscopeError
 from engine.identity import Identity
 
 ROW_GROUP = 122_880  # rows; a multiple of DuckDB's vector, and its own row group
+MAX_GROUP_BYTES = 1 << 28
 
 Rows: TypeAlias = "pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]"
 
@@ -310,10 +311,20 @@ def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
             whole = pa.concat_tables(held)
             full = rows - rows % ROW_GROUP
             for start in range(0, full, ROW_GROUP):
-                yield whole.slice(start, ROW_GROUP)
+                yield from _bounded(whole.slice(start, ROW_GROUP))
             held, rows = [whole.slice(full)], rows - full
     if rows:
-        yield pa.concat_tables(held)
+        yield from _bounded(pa.concat_tables(held))
+
+
+def _bounded(group: pa.Table) -> Iterator[pa.Table]:
+    """The group, in halves while it is too large for the 32-bit offsets of one batch (long member lists)."""
+    if group.nbytes <= MAX_GROUP_BYTES or group.num_rows < 2:
+        yield group
+        return
+    half = group.num_rows // 2
+    yield from _bounded(group.slice(0, half))
+    yield from _bounded(group.slice(half))
 
 
 def _write_durably(path: Path, data: bytes) -> None:
