@@ -1,0 +1,148 @@
+"""Runs a core on a recording's arrivals and compares every batch and every cache event with the recorded ones.
+
+What the core gets: when each request came (as the pass that took it), its prompt's content, how many tokens it
+sampled, and when it was aborted. What it must find by itself: who is in which batch, in which order, with how many
+tokens computed before and now; which blocks are stored and which are evicted, in which order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.bundle.reader import Bundle
+from engine.parity.openloop import Segment, replay_recorded
+from engine.parity.recorded import RecordedEvents, RecordedRequest, RecordedRun, read_recorded
+from engine.parity.result import Batch, Divergence, ParityResult
+from engine.serving.members import Members
+from engine.serving.record import EVICT, STORE
+
+T = TypeVar("T")
+Ints = npt.NDArray[np.int64]
+
+
+def check_parity(bundle: Bundle, core: str = "auto") -> ParityResult:
+    """Feed a measured run's arrivals to a core and compare what it does with what was recorded.
+
+    Raises:
+        GapscopeError: the run does not record its batches, or its identity not the scheduler's settings.
+    """
+    recorded = read_recorded(bundle)
+    replayed = replay_recorded(recorded, core)
+    equal = _equal_passes(recorded, replayed)
+    differing = np.flatnonzero(~equal)
+    first = _divergence(recorded, replayed, int(differing[0])) if len(differing) else None
+    result = ParityResult(core, recorded.num_passes, int(equal.sum()), first)
+    return result if recorded.events is None else _with_events(result, recorded.events, replayed)
+
+
+# -- batches -------------------------------------------------------------------------------------------------------
+
+
+def _equal_passes(recorded: RecordedRun, replayed: list[Segment]) -> npt.NDArray[np.bool_]:
+    """Which passes have the same members, in the same order, with the same tokens."""
+    count = recorded.num_passes
+    ours = [np.concatenate([_stacked(s.batches)[:, _in(s)] for s in replayed], axis=1)]
+    theirs, mine = _stacked(recorded.batches), ours[0]
+    sizes, my_sizes = (np.bincount(side[0], minlength=count) for side in (theirs, mine))
+    equal = sizes == my_sizes
+    # Members of the passes of equal size lie at equal places once the other passes are left out.
+    theirs, mine = (side[:, equal[side[0]]] for side in (theirs, mine))
+    differing = theirs[0][(theirs != mine).any(axis=0)]
+    equal[differing] = False
+    return equal
+
+
+def _stacked(batches: Members) -> Ints:
+    return np.stack([batches.pass_index, batches.index, batches.computed_before, batches.scheduled_tokens])
+
+
+def _in(segment: Segment) -> npt.NDArray[np.bool_]:
+    within: npt.NDArray[np.bool_] = segment.batches.pass_index < segment.last
+    return within
+
+
+def _divergence(recorded: RecordedRun, replayed: list[Segment], at: int) -> Divergence:
+    segment = next(s for s in replayed if s.first <= at < s.last)
+    passes = segment.record.passes
+    place = np.flatnonzero(passes["start_ns"] == at)
+    used = int(passes["kv_blocks_used"][place[0]]) if len(place) else None
+    return Divergence(
+        pass_index=int(recorded.pass_index[at]),
+        measured=_batch(recorded.batches, recorded.requests, at),
+        replay=_batch(segment.batches, recorded.requests, at),
+        measured_waiting=_waiting(recorded.batches, recorded.requests, segment.first, at),
+        replay_waiting=_waiting(segment.batches, recorded.requests, segment.first, at),
+        measured_free_blocks=None if recorded.free_blocks is None else int(recorded.free_blocks[at]),
+        replay_free_blocks=None if used is None else recorded.config.usable_kv_blocks - used,
+    )
+
+
+def _batch(batches: Members, requests: Sequence[RecordedRequest], at: int) -> Batch:
+    return [
+        (requests[batches.index[n]].request_id, int(batches.computed_before[n]), int(batches.scheduled_tokens[n]))
+        for n in np.flatnonzero(batches.pass_index == at)
+    ]
+
+
+def _waiting(batches: Members, requests: Sequence[RecordedRequest], first: int, at: int) -> list[str]:
+    """Who had come, had not gone and is not in the batch, in order of arrival."""
+    last_seen = np.full(len(requests), -1)
+    np.maximum.at(last_seen, batches.index, batches.pass_index)
+    present = set(batches.index[batches.pass_index == at].tolist())
+    waiting = []
+    for number, request in enumerate(requests):
+        came = first <= request.arrival <= at
+        gone = (request.aborted is not None and request.aborted <= at) or 0 <= last_seen[number] < at
+        if came and not gone and number not in present:
+            waiting.append(request.request_id)
+    return waiting
+
+
+# -- cache events --------------------------------------------------------------------------------------------------
+
+
+def _with_events(result: ParityResult, events: RecordedEvents, replayed: list[Segment]) -> ParityResult:
+    kinds = np.concatenate([np.repeat(s.record.events["kind"], s.record.events["num_keys"]) for s in replayed])
+    keys = [(n, key) for n, s in enumerate(replayed) for key in s.record.event_keys.tolist()]
+    pairing = _Pairing()
+    stored, my_stored = _of_kind(events.kind, events.hashes, STORE), _of_kind(kinds, keys, STORE)
+    removed, my_removed = _of_kind(events.kind, events.hashes, EVICT), _of_kind(kinds, keys, EVICT)
+    stored_equal = sum(pairing.agree(mine, theirs) for mine, theirs in zip(my_stored, stored, strict=False))
+    removed_equal = sum(pairing.known(mine, theirs) for mine, theirs in zip(my_removed, removed, strict=False))
+    common = zip(kinds.tolist(), keys, events.kind.tolist(), events.hashes, strict=False)
+    ordered_equal = sum(a == b and pairing.known(mine, theirs) for a, mine, b, theirs in common)
+    return replace(
+        result,
+        stored=len(stored),
+        stored_equal=stored_equal,
+        replay_stored=len(my_stored),
+        removed=len(removed),
+        removed_equal=removed_equal,
+        replay_removed=len(my_removed),
+        ordered_equal=ordered_equal,
+    )
+
+
+class _Pairing:
+    """One-to-one pairing of our block contents with the engine's hashes; the first pairing of either holds."""
+
+    def __init__(self) -> None:
+        self._theirs: dict[tuple[int, int], int] = {}
+        self._mine: dict[int, tuple[int, int]] = {}
+
+    def agree(self, mine: tuple[int, int], theirs: int) -> bool:
+        """Pair the two unless one of them has another partner; whether they are partners."""
+        return self._theirs.setdefault(mine, theirs) == theirs and self._mine.setdefault(theirs, mine) == mine
+
+    def known(self, mine: tuple[int, int], theirs: int) -> bool:
+        """Whether the two are partners already."""
+        return self._theirs.get(mine) == theirs and self._mine.get(theirs) == mine
+
+
+def _of_kind(kinds: npt.NDArray[Any], values: Sequence[T], kind: int) -> list[T]:
+    return [values[n] for n in np.flatnonzero(kinds == kind).tolist()]
