@@ -156,6 +156,16 @@ class Catalogue:
             f"No run {ref!r} among the {len(entries)} runs of the store{hint}. `gapscope runs` lists them all."
         )
 
+    def _named(self, run_id: str) -> RunEntry:
+        """The run of an id; only its own folder is looked at when it was seen before."""
+        for root in self.roots:
+            folder = root / run_id
+            if folder in self._known and folder.is_dir():
+                entry = self._look(folder)
+                if entry.run_id == run_id and entry.state == "ok":
+                    return entry
+        return self.find(run_id)
+
     def manifest(self, run_id: str) -> Bundle:
         """The bundle with its tables not verified, for what ``run.json`` alone says.
 
@@ -163,7 +173,7 @@ class Catalogue:
             GapscopeError: absent or malformed.
         """
         with self._lock:
-            entry = self.find(run_id)
+            entry = self._named(run_id)
             bundle = self._known[entry.path][2]
             if bundle is None:
                 raise GapscopeError(entry.problem or f"Run {run_id} is malformed.")
@@ -176,7 +186,7 @@ class Catalogue:
             GapscopeError: absent, malformed, or altered (the file is named).
         """
         with self._lock:
-            entry = self.find(run_id)
+            entry = self._named(run_id)
             if entry.state != "ok":
                 raise GapscopeError(entry.problem or f"Run {entry.run_id} is {entry.state}.")
             signature, _, bundle = self._known[entry.path]

@@ -282,8 +282,8 @@ MEASURES: dict[str, Measure] = {
             "share",
             "higher",
             "reused prompt tokens / prompt tokens over successful requests, first admissions only; `reusable` divides "
-            "by the tokens that whole blocks can serve, floor((input - 1) / block) * block, which takes out the effect of "
-            "the last block",
+            "by the tokens that whole blocks can serve, floor((input - 1) / block) * block, which takes out the "
+            "effect of the last block",
             ("tokens", "reusable"),
         ),
         Measure("preemptions", "Preemptions", "count", "lower", "preemptions suffered", ("requests", "capture")),

@@ -122,7 +122,8 @@ class Store:
         """Answer the question in ``queries/<name>.sql``.
 
         ``params`` are bound, ``runs`` names the run behind each alias of the query. ``{alias.population}`` and
-        ``{alias.passes_in}`` are the requests and passes of ``population``; ``{metric.column}`` is the column of ``metric``.
+        ``{alias.passes_in}`` are the requests and passes of ``population``; ``{metric.column}`` is that
+        of ``metric``.
         The answer is kept unless ``keep`` is false (for callers that keep what they make of it).
 
         Raises:

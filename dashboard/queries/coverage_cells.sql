@@ -5,5 +5,5 @@ SELECT
     modelled_ns / nullif((SELECT sum(modelled_ns) FROM {run.coverage}), 0) AS time_share
 FROM {run.coverage}
 WHERE resolution NOT IN ('exact', 'interpolated')
-ORDER BY modelled_ns DESC, ALL
+ORDER BY modelled_ns DESC, class, prefill_requests, new_tokens, prefill_kv_tokens, decode_requests, decode_kv_tokens
 LIMIT $top

@@ -33,4 +33,5 @@ SELECT
     measured_ns / nullif(sum(measured_ns) OVER (), 0) AS measured_time_share,
     replay_ns / nullif(sum(replay_ns) OVER (), 0) AS replay_time_share
 FROM sums
-ORDER BY coalesce(measured_ns, 0) + coalesce(replay_ns, 0) DESC, ALL
+ORDER BY coalesce(measured_ns, 0) + coalesce(replay_ns, 0) DESC,
+    prefill_requests, new_cell, prefill_kv_cell, decode_requests, decode_kv_cell

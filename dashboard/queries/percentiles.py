@@ -54,7 +54,7 @@ def by_bucket(
     estimator: Estimator = Estimator.LINEAR,
     statistics: Sequence[str] = ("mean", "p50", "p90", "p99"),
 ) -> tuple[list[Bucket], Result]:
-    """The metric by ``input_tokens``, ``cached_share``, ``output_tokens`` or ``turn_index``; empty buckets are left out.
+    """The metric by ``input_tokens``, ``cached_share``, ``output_tokens`` or ``turn_index``, without empty buckets.
 
     Raises:
         GapscopeError: a metric that is not one of requests.
