@@ -1,0 +1,284 @@
+"""Questions asked of a recording: does it agree with itself, with its trace, and with what it says of itself?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import pyarrow as pa
+
+from engine.bundle import Check, Phase
+from engine.importers.recording.content import Contents
+from engine.importers.recording.files import Recording
+from engine.importers.recording.history import History
+from engine.importers.recording.kv_events import CacheEvents
+from engine.importers.recording.native import differences, native_metrics
+from engine.jsonl import SkippedRow
+
+NAMED = 5
+"""How many offenders a detail names."""
+
+
+def verdict(check: str, bad: Sequence[Any], checked: int, good: str, wrong: str) -> Check:
+    """``pass`` when nothing is bad, ``unknown`` when nothing could be checked; the words get the counts."""
+    if bad:
+        return Check(check, "fail", f"{len(bad)} of {checked} {wrong}: {_names(bad)}")
+    if not checked:
+        return Check(check, "unknown", f"nothing to check: {good}")
+    return Check(check, "pass", f"{checked} of {checked} {good}")
+
+
+def qualify(
+    recording: Recording,
+    seen: Mapping[str, History],
+    sampled: Sequence[int | None],
+    contents: Contents,
+    events: CacheEvents,
+    phases: Sequence[Phase],
+    tables: Mapping[str, pa.Table],
+) -> list[Check]:
+    """Every check of a recorded run, in the order in which a reader wants to see them."""
+    rows = {r["request_id"]: r for r in recording.requests}
+    return [
+        rows_used(recording.skipped, len(recording.requests) + len(recording.passes) + len(recording.events or ())),
+        files_intact(recording.identity, recording.digests),
+        _phases_complete(recording),
+        _prompts(recording, contents),
+        *_requests(rows, seen),
+        *_tokens(recording, rows, seen),
+        passes_unbroken(recording.passes),
+        *_passes(recording, seen, sampled),
+        *_events(recording, events),
+        _summary(recording, phases, tables),
+        Check("absolute_start", "unknown", "the recording does not say when, on a calendar, it began"),
+    ]
+
+
+def rows_used(skipped: Sequence[SkippedRow], used: int) -> Check:
+    """Whether rows had to be left out."""
+    return verdict("rows_used", skipped, used + len(skipped), "rows were used", "rows were left out")
+
+
+def files_intact(identity: Mapping[str, Any], digests: Mapping[str, str]) -> Check:
+    """Whether the files are those that the identity lists."""
+    listed = identity.get("files")
+    wanted = {
+        name: entry["sha256"] if isinstance(entry, Mapping) else entry
+        for name, entry in (listed.items() if isinstance(listed, Mapping) else ())
+        if not isinstance(entry, Mapping) or "sha256" in entry
+    }
+    bad = [name for name, digest in wanted.items() if digests.get(name) != digest]
+    return verdict(
+        "files_intact", bad, len(wanted), "files have the listed digest", "files differ from the listed digest"
+    )
+
+
+def passes_unbroken(passes: Sequence[Mapping[str, Any]]) -> Check:
+    """Whether the engine's own numbering of scheduler calls has no gap and no pass overlaps the next."""
+    bad = [
+        f"pass {b['iter']}"
+        for a, b in pairwise(passes)
+        if b["engine_iter"] != a["engine_iter"] + 1 or b["t_start_s"] < a["t_end_s"]
+    ]
+    return verdict(
+        "passes_unbroken", bad, len(passes), "passes follow each other", "passes do not follow the previous one"
+    )
+
+
+def _phases_complete(recording: Recording) -> Check:
+    asked = recording.profile_start_s + recording.identity["phases"]["duration_s"]
+    end = recording.identity.get("end")
+    stop = end.get("t_stop_s") if isinstance(end, Mapping) else None
+    if not isinstance(stop, int | float):
+        return Check("phases_complete", "unknown", "the recording does not say when it stopped dispatching")
+    word = "pass" if stop >= asked - 1e-3 else "fail"
+    return Check(
+        "phases_complete", word, f"dispatching stopped {stop:.3f} s after the start, {asked:g} s were asked for"
+    )
+
+
+def _prompts(recording: Recording, contents: Contents) -> Check:
+    total = len(recording.requests)
+    check = verdict(
+        "prompts_verified",
+        contents.differing,
+        total,
+        "prompts rebuilt from trace and outputs are those that were sent",
+        "prompts are not those that trace and outputs give (no block hashes for them)",
+    )
+    if contents.unknown and check.verdict != "fail":
+        names = _names(contents.unknown)
+        return Check(check.check, "unknown", f"{len(contents.unknown)} of {total} prompts cannot be rebuilt: {names}")
+    return check
+
+
+def _requests(rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]) -> list[Check]:
+    unknown = [name for name in seen if name not in rows]
+    unseen = [name for name in rows if name not in seen or seen[name].received_s is None]
+    disorder = []
+    for name, row in rows.items():
+        history = seen.get(name, History())
+        first = history.admissions[0].time_s if history.admissions else None
+        times = [row["scheduled_s"], row["dispatch_s"], history.received_s, first, row["first_visible_s"], row["end_s"]]
+        known = [t for t in times if t is not None]
+        if known != sorted(known):
+            disorder.append(name)
+    return [
+        verdict(
+            "requests_known", unknown, len(seen), "requests of the engine are the client's", "are not the client's"
+        ),
+        verdict("requests_seen", unseen, len(rows), "requests reached the engine", "requests never reached the engine"),
+        verdict("one_clock", disorder, len(rows), "requests have their times in order", "have times out of order"),
+    ]
+
+
+def _tokens(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]) -> list[Check]:
+    size = recording.block_size
+    ok = [(name, row, seen[name]) for name, row in rows.items() if row["status"] == "ok" and name in seen]
+    admitted = [(name, row, h) for name, row, h in ok if h.admissions]
+    sums = [
+        name
+        for name, row, h in admitted
+        if h.scheduled_tokens - h.recomputed_tokens
+        != row["input_tokens"] - h.admissions[0].cached_tokens + row["output_tokens"] - 1
+    ]
+    ids = [name for name, row in rows.items() if row["output_tokens"] != len(row["output_ids"])]
+    chunked = [name for name, row in rows.items() if row["output_tokens"] != sum(c[1] for c in row["chunks"])]
+    hits = [(n, row, a) for n, row, h in admitted for a in h.admissions[:1]]
+    return [
+        verdict(
+            "token_sums",
+            sums,
+            len(admitted),
+            "successful requests computed exactly prompt - cached + outputs - 1 tokens (recomputation apart)",
+            "successful requests computed another number of tokens than prompt - cached + outputs - 1",
+        ),
+        verdict("output_ids", ids, len(rows), "requests have an id per output token", "have another number of ids"),
+        verdict(
+            "chunk_tokens", chunked, len(rows), "requests have their tokens in chunks", "have other tokens in chunks"
+        ),
+        verdict(
+            "cached_tokens_agree",
+            [name for name, row, a in hits if row["cached_tokens"] != a.cached_tokens],
+            len(hits),
+            "successful requests are told the cached tokens of their first pass",
+            "are told another number",
+        ),
+        verdict(
+            "hits_whole_blocks",
+            [n for n, row, a in hits if a.cached_tokens % size or a.cached_tokens > row["input_tokens"] - 1],
+            len(hits),
+            f"hits are whole blocks of {size} tokens and leave the last token to compute",
+            "hits are not whole blocks or leave nothing to compute",
+        ),
+    ]
+
+
+def _passes(recording: Recording, seen: Mapping[str, History], sampled: Sequence[int | None]) -> list[Check]:
+    budget = recording.identity.get("scheduler", {}).get("max_num_batched_tokens")
+    over = [
+        f"pass {r['iter']}" for r in recording.passes if budget is not None and sum(m[2] for m in r["reqs"]) > budget
+    ]
+    order: dict[str, int] = {}
+    late = []
+    last = -1
+    for row in recording.passes:
+        for name, *_ in row.get("arrivals", ()):
+            order.setdefault(name, len(order))
+        for name, _, _, kind in row["reqs"]:
+            if kind == "n" and name in order:
+                if order[name] < last:
+                    late.append(name)
+                last = max(last, order[name])
+    preempted = [
+        name
+        for name, h in seen.items()
+        if h.engine_preemptions is not None and h.engine_preemptions != len(h.preemptions)
+    ]
+    outputs = [
+        name
+        for name, h in seen.items()
+        if h.engine_output_tokens is not None and not 0 <= h.sampled_tokens - h.engine_output_tokens <= 1
+    ]
+    pieces = [
+        f"pass {r['iter']}"
+        for r in recording.passes
+        if sum(m[2] for m in r["reqs"]) != r["prefill_tokens"] + r["num_decode"]
+        or len(r["reqs"]) != r["num_prefill"] + r["num_decode"]
+    ]
+    total = len(recording.passes)
+    worked = sum(1 for r in recording.passes if r["reqs"])
+    wall = sum(r["wall_time_s"] for r in recording.passes)
+    waits = [r["worker_runq_wait_s"] for r in recording.passes]
+    checks = [
+        verdict("pass_sums", pieces, total, "passes sum up to their members", "passes do not sum up to their members"),
+        verdict("token_budget", over, worked, "passes keep the token budget", "passes exceed the token budget"),
+        verdict("arrival_order", late, len(order), "requests were admitted in order of arrival", "were overtaken"),
+        verdict("preemptions_agree", preempted, len(seen), "requests count their preemptions alike", "count others"),
+        verdict("outputs_agree", outputs, len(seen), "requests sampled their outputs in the passes", "sampled others"),
+    ]
+    if wall > 0 and None not in waits:
+        share = sum(waits) / wall
+        text = f"the worker waited for a processor for {100 * share:.1f} % of the passes' time (5 % is the limit here)"
+        checks.append(Check("contention", "pass" if share <= 0.05 else "fail", text))
+    return checks
+
+
+def _events(recording: Recording, events: CacheEvents) -> list[Check]:
+    if recording.events is None:
+        return [Check("kv_events_recorded", "unknown", "no KV events were recorded")]
+    counted: dict[int, list[int]] = {}
+    for event in recording.events:
+        if event["iter"] is not None:
+            pair = counted.setdefault(event["iter"], [0, 0])
+            if event["type"] != "AllBlocksCleared":
+                pair[event["type"] == "BlockRemoved"] += len(event["hashes"])
+    differing = [
+        f"pass {r['iter']}"
+        for r in recording.passes
+        if counted.get(r["iter"], [0, 0]) != [r["kv_stored"], r["kv_removed"]]
+    ]
+    n = len(recording.events)
+    return [
+        verdict("kv_events_joined", range(events.unjoined), n, "KV events belong to a pass", "belong to no pass"),
+        verdict(
+            "kv_events_complete",
+            differing,
+            len(recording.passes),
+            "passes published as many stored and removed blocks as they count",
+            "passes published other numbers of blocks than they count",
+        ),
+        verdict(
+            "kv_content",
+            range(events.foreign),
+            events.stored_blocks,
+            "stored blocks hold the tokens of their request",
+            "stored blocks hold other tokens than their request has",
+        ),
+        verdict(
+            "kv_hits_stored",
+            range(events.unnamed_hits),
+            sum(row["kind"] in ("hit", "readmit") for row in events.rows),
+            "admissions with hits are on blocks that a recorded event stored",
+            "admissions hit blocks that no recorded event stored",
+        ),
+    ]
+
+
+def _summary(recording: Recording, phases: Sequence[Phase], tables: Mapping[str, pa.Table]) -> Check:
+    profile = next((p for p in phases if p.name == "profile"), None)
+    if recording.summary is None or profile is None:
+        return Check("summary_reproduced", "unknown", "the recording has no summary of its own")
+    compared, words = differences(native_metrics(tables.get, profile), recording.summary)
+    return verdict(
+        "summary_reproduced", words, compared, "figures of the recording's own summary follow from the rows", "differ"
+    )
+
+
+def _names(bad: Iterable[Any]) -> str:
+    bad = list(bad)
+    if all(isinstance(b, int) for b in bad):
+        return "by count"
+    more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
+    return ", ".join(map(str, bad[:NAMED])) + more
