@@ -135,8 +135,10 @@ class _Dictionary(_Column):
         super().__init__("dictionary text", 1)
         self._codes: dict[str | None, int] = {}
 
+    def update(self, array: pa.Array) -> None:
+        super().update(compact(array) if pa.types.is_dictionary(array.type) else array)
+
     def _update_values(self, array: pa.DictionaryArray) -> None:
-        array = compact(array)
         names = array.dictionary.to_pylist()
         ours = np.fromiter((self._codes.setdefault(n, len(self._codes)) for n in names), np.int64, len(names))
         local = fixed_values(array.indices, np.dtype(np.int32))
