@@ -1,0 +1,1 @@
+"""Figures and tables, each drawn together with its identity strip."""

@@ -1,0 +1,118 @@
+"""Charts of who took part: the ledger, requests over time, lanes, and what only one side finished."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dashboard.charts import figures
+from dashboard.charts.answer import Answer, Column, answer, stack
+from dashboard.charts.figures import Axis, Figure, Series
+from dashboard.frame import Frame
+from dashboard.queries import cohort
+from dashboard.queries.ranges import Span, capture_span
+from dashboard.store import Result, Store
+
+OUTCOMES = ("attempted", "ok", "error", "rejected", "canceled", "in_flight")
+
+
+def successes(frame: Frame, store: Store) -> dict[str, int | None]:
+    """Successful requests of the population on each side: the ``n`` of request charts."""
+    return {
+        side.run_id: cohort.size(store, side.run_id, frame.population_of(side))["ok"]
+        for side in frame.sides
+        if "requests" in side.bundle.tables
+    }
+
+
+def ledger(frame: Frame, store: Store) -> tuple[Answer, list[str]]:
+    """The ledger of every side by phase, and what does not balance."""
+    rows, problems, sql = [], [], []
+    for side in frame.sides:
+        found = cohort.ledger(store, side.run_id)
+        problems += [f"{side.role.name} {side.run_id}: {problem}" for problem in found.problems]
+        sql.append(f"-- {side.role.name}\n{found.result.sql}")
+        for row in found.rows:
+            rows.append({"side": side.role.name, "phase": row.phase, **{name: getattr(row, name) for name in OUTCOMES}})
+        rows.append(
+            {
+                "side": side.role.name,
+                "phase": "total",
+                **{name: sum(getattr(row, name) for row in found.rows) for name in OUTCOMES},
+                "never_issued": found.never_issued,
+                "in_graph": found.in_graph,
+            }
+        )
+    names = ("side", "phase", *OUTCOMES, "never_issued", "in_graph")
+    table = pa.table({name: [row.get(name) for row in rows] for name in names})
+    columns = [Column("side", "Side", pinned=True), Column("phase", "Phase of dispatch", pinned=True)]
+    columns += [Column(name, name.replace("_", " "), "%d") for name in names[2:]]
+    n = {side.run_id: side.bundle.rows("requests") for side in frame.sides}
+    words = "attempted = ok + error + rejected + canceled + in flight; in graph = attempted + never issued"
+    return Answer(table, "\n\n".join(sql), columns, n, words), problems
+
+
+def over_time(frame: Frame, store: Store, bins: int = 150) -> tuple[Answer, Figure]:
+    """Requests in flight, dispatches and completions over the whole capture."""
+    span = capture_span(store, *(side.run_id for side in frame.sides))
+    results = [(side, cohort.in_flight(store, side.run_id, span, bins)) for side in frame.sides]
+    width_s = max(span.length_ns / bins / 1e9, 1e-9)
+    panels = []
+    for column, title, scale in (
+        ("in_flight", "requests in flight", 1.0),
+        ("dispatched", "dispatches per s", 1 / width_s),
+        ("completed", "completions per s", 1 / width_s),
+    ):
+        series = [
+            Series(side.role, side.name, result.array("time_ns") / 1e9, result.array(column) * scale)
+            for side, result in results
+            if not result.not_recorded
+        ]
+        x, y = Axis("s from profile start"), Axis(title)
+        panels.append((title, figures.lines(series, x, y, dark=frame.dark, step=True)))
+    n = {side.run_id: side.bundle.rows("requests") for side in frame.sides}
+    return stack(results, n=n), figures.small_multiples(panels)
+
+
+def lane_spans(frame: Frame, store: Store, start_s: float, length_s: float) -> tuple[Answer, Figure]:
+    """What each lane does in a window; the gaps between spans are think time and idling."""
+    span = Span(int(start_s * 1e9), int((start_s + length_s) * 1e9))
+    results = [(side, cohort.lanes(store, side.run_id, span)) for side in frame.sides]
+    spans = []
+    for side, result in results:
+        if result.not_recorded or not len(result):
+            continue
+        end = np.nan_to_num(result.array("end_ns").astype(float), nan=span.end_ns)
+        lane = result.array("lane").astype(float)
+        spans.append((side.role, side.name, lane, result.array("dispatched_ns") / 1e9, end / 1e9))
+    x = Axis("s from profile start", range=(start_s, start_s + length_s))
+    figure = figures.gantt(spans, x, Axis("lane"), dark=frame.dark)
+    figure["layout"]["yaxis"] |= {"dtick": 1, "showgrid": False}
+    return stack(results, n=_rows(results)), figure
+
+
+def _rows(results: Sequence[tuple[object, Result]]) -> dict[str, int | None]:
+    return {side.run_id: None if r.not_recorded else len(r) for side, r in results}  # type: ignore[attr-defined]
+
+
+def one_sided(frame: Frame, store: Store, replay: str) -> Answer:
+    """Source-turns that succeeded on one side only."""
+    result = cohort.one_sided(store, frame.measured.run_id, replay, frame.population)
+    columns = [
+        Column("finished_on", "Finished on", pinned=True),
+        Column("conversation_id", "Conversation"),
+        Column("turn_index", "Turn", "%d"),
+        Column("measured_status", "Measured"),
+        Column("replay_status", "Replay"),
+        Column("measured_phase", "Phase, measured"),
+        Column("replay_phase", "Phase, replay"),
+        Column("measured_dispatched_s", "Dispatched, measured (s)", "%.2f"),
+        Column("replay_dispatched_s", "Dispatched, replay (s)", "%.2f"),
+        Column("input_tokens", "Input (tokens)", "%d"),
+        Column("output_tokens", "Output (tokens)", "%d"),
+    ]
+    sides = [] if result.not_recorded else result.table.column("finished_on").to_pylist()
+    n = {frame.measured.run_id: sides.count("measured"), replay: sides.count("replay")}
+    return answer(result, columns, n)

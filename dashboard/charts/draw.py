@@ -1,0 +1,207 @@
+"""One function draws a chart or a table together with its identity strip and its four answers."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import streamlit as st
+
+from dashboard.charts.answer import Answer
+from dashboard.charts.figures import Figure
+from dashboard.charts.tables import column_config, markdown_table
+from dashboard.frame import Frame, Side, strip_lines
+
+CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
+SHOWN_ROWS = 500
+
+
+def draw(
+    frame: Frame,
+    key: str,
+    title: str,
+    answer: Answer,
+    figure: Figure | None = None,
+    *,
+    note: str = "",
+    sides: tuple[Side, ...] | None = None,
+    height: int | None = None,
+    on_select: Any = None,
+    selection: str = "points",
+) -> Any:
+    """Draw a chart (or, without a figure, its rows as a table), its strip and its answers.
+
+    Args:
+        frame: the runs and the population that the strip names.
+        key: unique on the page; also the accessible anchor of tests.
+        title: what is shown, with its unit.
+        answer: the rows behind it.
+        figure: the chart; None draws the rows.
+        note: one sentence under the title.
+        sides: the runs that this chart is about, where not all of the frame.
+        height: of a table, in pixels.
+        on_select: a callback that a click in the chart, or on a row, calls.
+        selection: what can be selected in a chart.
+
+    Returns:
+        The selection of the chart or the table, where one was asked for.
+    """
+    selected = None
+    with st.container(border=True, key=f"chart-{key}", gap="xsmall"):
+        st.markdown(f"**{title}**", help=answer.definition or None)
+        if note:
+            st.caption(note)
+        if answer.not_recorded:
+            st.info(answer.not_recorded, icon=":material/info:")
+        elif answer.rows.num_rows == 0:
+            st.info("There are no rows for this choice of runs, population and phase.", icon=":material/info:")
+        elif figure is not None:
+            options: dict[str, Any] = {"on_select": on_select, "selection_mode": selection} if on_select else {}
+            selected = st.plotly_chart(
+                go.Figure(figure),
+                key=f"plot-{key}",
+                config=CONFIG | {"toImageButtonOptions": {"filename": f"gapscope-{key}", "scale": 2}},
+                alt=f"{title}. {_spoken(frame, sides)}",
+                **options,
+            )
+        else:
+            selected = table(answer, key, height=height, on_select=on_select, alt=f"{title}. {_spoken(frame, sides)}")
+        if answer.truncated:
+            st.warning(f"The answer was cut at {answer.rows.num_rows:,} rows: choose a smaller population or window.")
+        _strip(frame, key, title, answer, sides)
+    return selected
+
+
+def table(answer: Answer, key: str, *, height: int | None = None, on_select: Any = None, alt: str = "") -> Any:
+    """The rows as a table with units in its headers; at most 500 rows travel, and it says so."""
+    rows = answer.rows.slice(0, SHOWN_ROWS)
+    options: dict[str, Any] = {"on_select": on_select, "selection_mode": "single-row"} if on_select else {}
+    shown = st.dataframe(
+        rows,
+        key=f"table-{key}",
+        hide_index=True,
+        placeholder="–",
+        height=height or "auto",
+        column_order=[column.name for column in answer.columns] or None,
+        column_config=column_config(answer.columns),
+        alt=alt or None,
+        **options,
+    )
+    if answer.rows.num_rows > SHOWN_ROWS:
+        st.caption(f"The first {SHOWN_ROWS} of {answer.rows.num_rows:,} rows; the downloads hold all of them.")
+    return shown
+
+
+def _spoken(frame: Frame, sides: tuple[Side, ...] | None) -> str:
+    return "; ".join(f"{side.role.name} {side.run_id}" for side in sides or frame.sides)
+
+
+def _strip(frame: Frame, key: str, title: str, answer: Answer, sides: tuple[Side, ...] | None) -> None:
+    lines = strip_lines(frame, answer.n, sides)
+    with st.container(horizontal=True, key=f"strip-{key}", vertical_alignment="center", gap="small", wrap=False):
+        st.markdown("  \n".join(f":small[{line}]" for line in lines), width="stretch")
+        _answers(frame, key, title, answer, lines)
+
+
+@st.fragment
+def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str]) -> None:
+    with st.container(horizontal=True, width="content", gap="xsmall", vertical_alignment="center", wrap=False):
+        if frame.replays and st.button(
+            "Identity", key=f"id-{key}", type="tertiary", icon=":material/fingerprint:", help="The identity fields that differ or are unknown"
+        ):
+            _identity(frame)
+        panel = st.popover("Rows", key=f"rows-{key}", on_change="rerun", help="Table, download, SQL, Markdown")
+    if not panel.open:
+        return
+    with panel:
+        rows, sql, text = st.tabs(["Table", "SQL", "Markdown"])
+        with rows:
+            table(answer, f"rows-{key}", height=260)
+            with st.container(horizontal=True):
+                name = f"gapscope-{key}"
+                st.download_button(
+                    "CSV", lambda: as_csv(answer.rows), f"{name}.csv", "text/csv", key=f"csv-{key}", on_click="ignore"
+                )
+                st.download_button(
+                    "Parquet",
+                    lambda: as_parquet(answer.rows),
+                    f"{name}.parquet",
+                    "application/vnd.apache.parquet",
+                    key=f"parquet-{key}",
+                    on_click="ignore",
+                )
+        with sql:
+            if answer.definition:
+                st.caption(answer.definition)
+            st.code(answer.sql or "These rows were read off sorted samples, not selected by SQL.", "sql")
+        with text:
+            st.code(as_markdown(title, answer, lines, frame.link), "markdown")
+
+
+@st.dialog("Identity", width="large")
+def _identity(frame: Frame) -> None:
+    for side in frame.replays:
+        st.markdown(f":{side.role.word}[{side.role.glyph} {side.run_id}] against the measured run")
+        open_ = [diff for diff in side.diffs if diff.state == "differs" or diff.state.startswith("unknown")]
+        st.dataframe(
+            pa.table(
+                {
+                    "field": [f"{diff.group}.{diff.field}" for diff in open_],
+                    "state": [diff.state.replace("_", " ") for diff in open_],
+                    "regime": [diff.regime for diff in open_],
+                    "measured": [_plain(diff.left) for diff in open_],
+                    side.role.name: [_plain(diff.right) for diff in open_],
+                }
+            ),
+            hide_index=True,
+            placeholder="–",
+        )
+
+
+def _plain(field_value: Any) -> str:
+    value = getattr(field_value, "value", field_value)
+    return "–" if value is None else str(value)
+
+
+def as_csv(rows: pa.Table) -> bytes:
+    """The rows as CSV; lists are written as JSON-like text."""
+    flat = pa.table(
+        {
+            name: column if not pa.types.is_nested(column.type) else pa.array([str(one) for one in column.to_pylist()])
+            for name, column in zip(rows.column_names, rows.columns, strict=True)
+        }
+    )
+    flat = flat.cast(
+        pa.schema(
+            [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in flat.schema]
+        )
+    )
+    sink = io.BytesIO()
+    pa_csv.write_csv(flat, sink)
+    return sink.getvalue()
+
+
+def as_parquet(rows: pa.Table) -> bytes:
+    """The rows as Parquet."""
+    sink = io.BytesIO()
+    pq.write_table(rows, sink, compression="zstd")
+    return sink.getvalue()
+
+
+def as_markdown(title: str, answer: Answer, lines: Sequence[str], link: str) -> str:
+    """A block for a review comment: title, rows, strip, link."""
+    plain = [_without_colour(line) for line in lines]
+    return "\n".join(
+        [f"**{title}**", "", markdown_table(answer.rows.slice(0, 30), answer.columns), "", *(f"- {p}" for p in plain)]
+        + ([f"- [this view]({link})"] if link else [])
+    )
+
+
+def _without_colour(text: str) -> str:
+    return re.sub(r":[a-z]+\[([^\]]*)\]", r"\1", text).replace("\\", "")

@@ -1,0 +1,100 @@
+"""How things look: one encoding of provenance everywhere, number formats, axes.
+
+Colours are fixed by role and told apart by dash and marker as well, so that greyscale print and colour-blind readers
+cope. Better and worse are told by sign and word, tinted blue to orange; red against green is never used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Role:
+    """One side of a comparison: its colour in both themes, dash and marker, and the colour's name in Markdown."""
+
+    name: str
+    light: str
+    dark: str
+    dash: str
+    symbol: str
+    glyph: str  # stands for line and marker where there is only text
+    word: str
+
+    def colour(self, dark: bool) -> str:
+        """The colour in the theme that is on."""
+        return self.dark if dark else self.light
+
+
+ROLES: tuple[Role, ...] = (
+    Role("measured", "#0072B2", "#56B4E9", "solid", "circle", "━", "blue"),
+    Role("replay", "#D55E00", "#E69F00", "dash", "diamond", "╍", "orange"),
+    Role("candidate 2", "#7B3FA0", "#C79BE0", "dot", "square", "┄", "violet"),
+    Role("candidate 3", "#007F5F", "#4FC3A1", "dashdot", "triangle-up", "┅", "green"),
+    Role("candidate 4", "#5A5A5A", "#B8B8B8", "longdash", "x", "╌", "gray"),
+)
+"""The measured run first, then the replays in the order of the pair bar."""
+
+MEASURED, REPLAY = ROLES[0], ROLES[1]
+
+DIVERGING = ((0.0, "#0B5A8A"), (0.25, "#7FB4D6"), (0.5, "#F2F0EC"), (0.75, "#EDA66F"), (1.0, "#B34700"))
+"""Blue: the replay is lower; orange: it is higher."""
+DIVERGING_DARK = ((0.0, "#7CC4F0"), (0.25, "#37718F"), (0.5, "#2A2A2E"), (0.75, "#96591F"), (1.0, "#F0A640"))
+SEQUENTIAL = ((0.0, "#EEF4F9"), (0.5, "#6FA8CE"), (1.0, "#0B4A75"))
+SEQUENTIAL_DARK = ((0.0, "#1B2430"), (0.5, "#33729A"), (1.0, "#9AD3F5"))
+
+CLASSES: dict[str, tuple[str, str]] = {
+    "prefill_only": ("#7B3FA0", "#C79BE0"),
+    "mixed": ("#B8860B", "#F0C75E"),
+    "decode_only": ("#4A6A8A", "#9DB8D2"),
+    "idle": ("#9A9A9A", "#6A6A6A"),
+}
+"""Colours of pass classes where the side is told by position, not by colour."""
+
+RESOLUTION: dict[str, tuple[str, str]] = {
+    "exact": ("#0B4A75", "#9AD3F5"),
+    "interpolated": ("#6FA8CE", "#4A90BF"),
+    "analytic": ("#8C7AA9", "#B7A5D6"),
+    "clamped": ("#EDA66F", "#D08A4A"),
+    "extrapolated": ("#D0702C", "#E89B4F"),
+    "refused": ("#8A2F00", "#F2B04A"),
+}
+"""Best first."""
+
+GRID_LIGHT, GRID_DARK = "#E4E4E7", "#34343A"
+HEIGHT = 340
+
+
+def pick(pair: tuple[str, str], dark: bool) -> str:
+    """The colour of a (light, dark) pair."""
+    return pair[1] if dark else pair[0]
+
+
+def time_unit(largest_ns: float) -> tuple[str, float]:
+    """The unit in which a person would say times up to this one, and its nanoseconds."""
+    if not math.isfinite(largest_ns) or largest_ns < 1e4:
+        return ("µs", 1e3) if math.isfinite(largest_ns) and largest_ns > 0 else ("ms", 1e6)
+    return ("ms", 1e6) if largest_ns < 2e10 else ("s", 1e9)
+
+
+def fixed(value: float | None, decimals: int = 1) -> str:
+    """A number with fixed decimals and thousands separated; a dash where it is unknown."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{value:,.{decimals}f}"
+
+
+def percent(ratio: float | None, decimals: int = 1) -> str:
+    """A share as a percentage."""
+    return "–" if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:.{decimals}f} %"
+
+
+def gap(ratio: float | None, decimals: int = 1) -> str:
+    """A signed relative difference as a percentage."""
+    return "–" if ratio is None or not math.isfinite(ratio) else f"{100 * ratio:+.{decimals}f} %"
+
+
+def count(value: float | None) -> str:
+    """A whole number with thousands separated."""
+    return "–" if value is None else f"{value:,.0f}"

@@ -1,0 +1,134 @@
+"""The frame of a page: which runs stand side by side, in which colours, and what a strip must say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dashboard.charts.style import ROLES, Role
+from dashboard.metrics import Estimator, Population, Window
+from dashboard.view import PARAMS
+from engine.bundle import Bundle
+from engine.identity import FieldDiff
+
+LABELS = {
+    "blind_prediction": "blind prediction",
+    "diagnostic": "diagnostic",
+    "post_result_exploratory": "post-result exploratory",
+    "repeat": "repeat of the measurement",
+    "measured": "measured against measured",
+}
+
+
+@dataclass(frozen=True)
+class Side:
+    """One run of the pair bar, seen from the measured run."""
+
+    role: Role
+    bundle: Bundle
+    label: str = ""  # a key of LABELS; empty for the measured run itself
+    diffs: tuple[FieldDiff, ...] = ()
+    coverage: float | None = None  # share of modelled time inside the measured domain
+
+    @property
+    def run_id(self) -> str:
+        """Content id of the run."""
+        return self.bundle.run_id
+
+    @property
+    def name(self) -> str:
+        """What a legend says."""
+        return f"{self.role.name}: {self.bundle.title or self.run_id}"
+
+    @property
+    def differing(self) -> int:
+        """Identity fields that differ."""
+        return sum(diff.state == "differs" for diff in self.diffs)
+
+    @property
+    def unknown(self) -> int:
+        """Identity fields that one side or both do not know."""
+        return sum(diff.state.startswith("unknown") for diff in self.diffs)
+
+    @property
+    def regime(self) -> tuple[FieldDiff, ...]:
+        """Differing fields that define the regime."""
+        return tuple(diff for diff in self.diffs if diff.state == "differs" and diff.regime)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What every chart of a page is about."""
+
+    measured: Side
+    replays: tuple[Side, ...]
+    population: Population
+    estimator: Estimator
+    window: Window
+    acknowledged: bool = False
+    dark: bool = False
+    link: str = ""
+
+    @property
+    def sides(self) -> tuple[Side, ...]:
+        """The measured run, then the replays."""
+        return (self.measured, *self.replays)
+
+    @property
+    def replay(self) -> Side | None:
+        """The first replay: the one that tables compare with."""
+        return self.replays[0] if self.replays else None
+
+    @property
+    def like_for_like(self) -> bool:
+        """Whether no regime field differs, or the reader acknowledged that some do."""
+        return self.acknowledged or not any(side.regime for side in self.replays)
+
+    def counterpart(self, side: Side) -> str | None:
+        """The run by which membership of a matched population is decided."""
+        if side is self.measured:
+            return self.replay.run_id if self.replay else None
+        return self.measured.run_id
+
+    def population_of(self, side: Side) -> Population:
+        """The population of one side."""
+        return self.population.for_side(self.counterpart(side))
+
+
+def role(index: int) -> Role:
+    """The role of the replay at this place of the pair bar."""
+    return ROLES[min(index + 1, len(ROLES) - 1)]
+
+
+def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ...] | None = None) -> list[str]:
+    """The identity strip in Markdown: one line per run, one for population, estimator and window.
+
+    ``n`` maps run ids to the number of rows that the chart rests on.
+    """
+    lines = []
+    for side in sides or frame.sides:
+        words = [f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] {side.role.name}"]
+        if side.label:
+            words.append(f"**{LABELS[side.label]}**")
+        if side.run_id in n:
+            count = n[side.run_id]
+            words.append("n not recorded" if count is None else f"n {count:,}")
+        if side is not frame.measured:
+            regime = f" ({len(side.regime)} of the regime)" if side.regime else ""
+            words.append(f"identity: {side.differing} differ{regime}, {side.unknown} unknown")
+            if side.regime and not frame.acknowledged:
+                words.append("**not like for like**")
+            if side.bundle.kind == "replay":
+                share = "not recorded" if side.coverage is None else f"{100 * side.coverage:.1f} % of modelled time"
+                words.append(f"coverage {share}")
+        lines.append(" · ".join(words))
+    lines.append(
+        f"population: {frame.population.words} · estimator: {PARAMS['est'].say(frame.estimator)} · "
+        f"window of rates: {PARAMS['win'].say(frame.window)}"
+    )
+    return lines
+
+
+def escape(text: str) -> str:
+    """Text of a run, so that Markdown shows it as it is."""
+    return "".join("\\" + char if char in "\\`*_{}[]()#+-.!|<>$~:" else char for char in text)

@@ -1,0 +1,215 @@
+"""Replays and imports in processes of their own; everything known about a job lies in files.
+
+A job is a folder ``<store>/.jobs/<id>/``. Its id is a digest of what is asked for, so asking twice is one job.
+``spec.json`` says what to do, the worker (:mod:`dashboard.worker`) writes ``worker.json`` (pid and start time),
+``progress.json`` while it runs and exactly one of ``result.json``, ``error.json`` and ``canceled.json`` at its end.
+Nothing else holds state: a page reload or a new server reads the same files, and the worker needs neither.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from engine.errors import GapscopeError
+
+MAX_RUNNING = 1
+MAX_WAITING = 8
+KEPT = 40
+"""Finished jobs that are remembered; older ones are forgotten, their runs stay."""
+FINAL = ("done", "failed", "canceled", "lost")
+STARTUP_S = 20.0
+"""A job without a worker for this long after it was asked for is lost."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as its files tell it."""
+
+    id: str
+    folder: Path
+    spec: Mapping[str, Any]
+    state: str  # waiting | running | done | failed | canceled | lost
+    created_s: float
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    run_id: str | None = None
+    message: str = ""
+
+    @property
+    def title(self) -> str:
+        """What the job does, in the words of who asked for it."""
+        return str(self.spec.get("title") or self.id)
+
+    @property
+    def final(self) -> bool:
+        """Whether the job has ended."""
+        return self.state in FINAL
+
+    @property
+    def share(self) -> float | None:
+        """Share of the work that is done, where that is known."""
+        share = self.progress.get("share")
+        return None if share is None else min(max(float(share), 0.0), 1.0)
+
+
+def jobs_folder(store: Path) -> Path:
+    """Where the jobs of a store lie."""
+    return store / ".jobs"
+
+
+def submit(store: Path, spec: Mapping[str, Any], upload: tuple[str, bytes] | None = None) -> Job:
+    """Ask for a job: the one that exists already, or a new worker.
+
+    Args:
+        store: the folder into which the resulting run is written.
+        spec: what to do, as :mod:`dashboard.worker` reads it.
+        upload: name and content of a file that the job reads and then forgets.
+
+    Raises:
+        GapscopeError: too many jobs wait already, or the store cannot be written.
+    """
+    identity = json.dumps(spec, sort_keys=True).encode() + (upload[1] if upload else b"")
+    folder = jobs_folder(store) / hashlib.sha256(identity).hexdigest()[:16]
+    known = read(folder)
+    if known and (known.state in ("waiting", "running") or (known.state == "done" and _run_exists(store, known))):
+        return known
+    waiting = [job for job in list_jobs(store) if not job.final]
+    if len(waiting) >= MAX_RUNNING + MAX_WAITING:
+        raise GapscopeError(
+            f"{len(waiting)} jobs are waiting or running already, which is the limit: cancel one, or try again later."
+        )
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        if upload:
+            (folder / "upload").mkdir()
+            (folder / "upload" / Path(upload[0]).name).write_bytes(upload[1])
+        write_json(folder / "spec.json", {"spec": dict(spec), "store": str(store.resolve()), "created_s": time.time()})
+        with (folder / "worker.log").open("wb") as log:
+            subprocess.Popen(
+                [sys.executable, "-m", "dashboard.worker", str(folder)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=Path(__file__).resolve().parents[1],
+                start_new_session=True,  # it outlives this server
+            )
+    except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise GapscopeError(
+            f"The store {store} cannot be written ({error.strerror}): start gapscope with --store FOLDER of your own."
+        ) from None
+    _forget_old(store)
+    job = read(folder)
+    assert job is not None
+    return job
+
+
+def list_jobs(store: Path) -> list[Job]:
+    """All jobs of a store, the newest first."""
+    folder = jobs_folder(store)
+    if not folder.is_dir():
+        return []
+    found = [job for path in folder.iterdir() if path.is_dir() and (job := read(path))]
+    return sorted(found, key=lambda job: (-job.created_s, job.id))
+
+
+def find(store: Path, job_id: str) -> Job | None:
+    """The job of an id, if the store knows it."""
+    if not job_id or not job_id.isalnum():
+        return None
+    return read(jobs_folder(store) / job_id)
+
+
+def cancel(job: Job) -> None:
+    """Ask the worker to stop; it removes what it had begun to write."""
+    worker = read_json(job.folder / "worker.json")
+    if worker and not job.final and is_alive(worker):
+        os.kill(int(worker["pid"]), signal.SIGTERM)
+
+
+def forget(job: Job) -> None:
+    """Remove an ended job from the list; its run stays."""
+    if job.final:
+        shutil.rmtree(job.folder, ignore_errors=True)
+
+
+def read(folder: Path) -> Job | None:
+    """The job in a folder; None where there is none."""
+    head = read_json(folder / "spec.json")
+    if head is None:
+        return None
+    created = float(head["created_s"])
+    worker = read_json(folder / "worker.json")  # before the ends: a worker that ends in between is seen as ended
+    alive = is_alive(worker) if worker else time.time() - created < STARTUP_S
+    progress = read_json(folder / "progress.json") or {}
+    state, run_id, message = ("running" if progress else "waiting"), None, ""
+    if (result := read_json(folder / "result.json")) is not None:
+        state, run_id = "done", str(result["run_id"])
+    elif (error := read_json(folder / "error.json")) is not None:
+        state, message = "failed", str(error["message"])
+    elif (folder / "canceled.json").exists():
+        state, message = "canceled", "Canceled; nothing was written."
+    elif not alive:
+        state, message = "lost", "The worker ended without a word. " + log_tail(folder)
+    return Job(folder.name, folder, head["spec"], state, created, progress, run_id, message)
+
+
+def log_tail(folder: Path, lines: int = 4) -> str:
+    """The last lines that the worker printed."""
+    try:
+        text = (folder / "worker.log").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.strip().splitlines()[-lines:])
+
+
+def start_ticks(pid: int) -> str | None:
+    """When a process started, as the kernel counts; None when it is gone or a zombie. Tells a pid from its reuse."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in ("Z", "X") else fields[19]
+
+
+def is_alive(worker: Mapping[str, Any]) -> bool:
+    """Whether the very process that wrote ``worker.json`` still runs."""
+    return start_ticks(int(worker["pid"])) == worker["start"]
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON file; None where it is absent."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        return None
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Replace a JSON file in one step, so that a reader never sees half of one."""
+    partial = path.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(json.dumps(value), encoding="utf-8")
+    partial.replace(path)
+
+
+def _run_exists(store: Path, job: Job) -> bool:
+    return bool(job.run_id) and (store / str(job.run_id) / "run.json").is_file()
+
+
+def _forget_old(store: Path) -> None:
+    for job in [job for job in list_jobs(store) if job.final][KEPT:]:
+        forget(job)

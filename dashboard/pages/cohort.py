@@ -1,0 +1,51 @@
+"""Cohort: did both sides serve the same work, and where did they part?"""
+
+import streamlit as st
+
+from dashboard import widgets
+from dashboard.charts import cohort
+from dashboard.charts.draw import draw
+from dashboard.charts.style import percent
+from dashboard.queries.cohort import matched_subset
+
+frame, store = widgets.frame("cohort"), widgets.store()
+
+rows, problems = cohort.ledger(frame, store)
+draw(frame, "ledger", "What became of every request, by phase of its dispatch", rows)
+for problem in problems:
+    st.error(f"The ledger does not balance. {problem}")
+if not problems:
+    st.caption("Every ledger balances: attempted = ok + error + rejected + canceled + in flight.")
+
+draw(frame, "in-flight", "Requests over time", *cohort.over_time(frame, store))
+
+start, length = st.columns([1, 1], width=360)
+with start:
+    begin = widgets.control("lanes_from", step=10.0)
+with length:
+    span = widgets.control("lanes_span", step=10.0)
+draw(
+    frame,
+    "lanes",
+    "Lanes over time: one bar per request, from dispatch to end",
+    *cohort.lane_spans(frame, store, begin, span),
+    note="The gaps in a lane are think time, and waiting for children.",
+)
+
+for side in frame.replays:
+    subset = matched_subset(store, frame.measured.run_id, side.run_id, frame.population)
+    st.markdown(
+        f":{side.role.word}[{side.role.glyph} {side.role.name}]: {subset.matched:,} {subset.rule}. "
+        f"Measured: {percent(subset.matched / max(subset.measured_ok, 1))} of {subset.measured_ok:,} successes of "
+        f"{subset.measured_attempted:,} attempted, {subset.measured_remainder:,} remain. Replay: "
+        f"{percent(subset.matched / max(subset.replay_ok, 1))} of {subset.replay_ok:,} successes of "
+        f"{subset.replay_attempted:,} attempted, {subset.replay_remainder:,} remain."
+    )
+    draw(
+        frame,
+        f"one-sided-{side.role.name}",
+        f"Source-turns that succeeded on one side only: measured and {side.role.name}",
+        cohort.one_sided(frame, store, side.run_id),
+        sides=(frame.measured, side),
+        height=260,
+    )

@@ -1,0 +1,3 @@
+from dashboard import widgets
+
+frame = widgets.frame("what_if")

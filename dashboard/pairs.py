@@ -1,0 +1,60 @@
+"""Which runs belong side by side: the pair that opens first, the replays of a measured run, what a link misses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dashboard.catalogue import RunEntry
+from dashboard.queries.identity import identity
+from dashboard.store import Store
+from dashboard.view import RUN_ID
+
+FIRST = "ample8-"
+"""The sample that opens first, where the store holds it."""
+
+
+def comparable(entries: Sequence[RunEntry]) -> list[RunEntry]:
+    """Runs with requests that can stand in the pair bar: measured ones first."""
+    usable = [e for e in entries if e.kind in ("measured", "replay") and e.state == "ok"]
+    return sorted(usable, key=lambda e: (e.kind != "measured", e.run_id))
+
+
+def replays_of(store: Store, measured: str, entries: Sequence[RunEntry]) -> list[str]:
+    """Replays of the workload of a measured run, those first whose identity differs least."""
+    found = []
+    for entry in entries:
+        if entry.kind == "replay" and entry.state == "ok" and entry.run_id != measured:
+            diffs = identity(store, measured, entry.run_id).rows
+            if any(d.group == "trace" and d.state == "differs" for d in diffs):
+                continue
+            differing = sum(d.state == "differs" for d in diffs)
+            found.append((differing, -(entry.created_unix_ns or 0), entry.run_id))
+    return [run_id for *_, run_id in sorted(found)]
+
+
+def default_measured(store: Store, entries: Sequence[RunEntry]) -> str:
+    """The measured run that opens first: the sample, else one that has a replay, else any; empty without runs."""
+    measured = [e.run_id for e in comparable(entries) if e.kind == "measured"]
+    for run_id in measured:
+        if run_id.startswith(FIRST):
+            return run_id
+    for run_id in measured:
+        if replays_of(store, run_id, entries):
+            return run_id
+    return measured[0] if measured else ""
+
+
+def absence(run_id: str, entries: Sequence[RunEntry]) -> str | None:
+    """Why a run that a link names cannot be shown, in a sentence; None when it can."""
+    for entry in entries:
+        if entry.run_id == run_id:
+            return None if entry.state == "ok" else (entry.problem or f"Run {run_id} is {entry.state}.")
+    if not RUN_ID.fullmatch(run_id):
+        return f"{run_id!r} is not a run id: expected a name, a dash and the 12 hex digits of its content."
+    slug, _, digest = run_id.rpartition("-")
+    same = [e.run_id for e in entries if e.run_id.rpartition("-")[0] == slug]
+    near = f" Of that name the store holds {', '.join(same)}: other content." if same else ""
+    return (
+        f"This link expects run {slug} with content digest {digest} ({run_id}), which is not in this store.{near} "
+        "Import it on the Runs page, or start gapscope with --store FOLDER where it lies."
+    )

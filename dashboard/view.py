@@ -1,0 +1,314 @@
+"""What is looked at: one table of view parameters, and the link that restores a view.
+
+Widgets read name, default and choices from :data:`PARAMS`; the address bar and the permalink use the same names. The
+permalink writes every value of its page explicitly together with a version, so that a changed default cannot change
+what an old link shows. A link names runs by their content id and never by a path.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from dashboard import metrics
+from engine import knobs
+from engine.bundle.manifest import RUN_ID
+from engine.errors import GapscopeError
+
+VERSION = 1
+MAX_REPLAYS = 4
+KNOB_PREFIX = "k_"
+SHARED = "shared"
+
+
+@dataclass(frozen=True)
+class Param:
+    """One parameter of a view. ``owner`` is :data:`SHARED` or the page that alone uses it."""
+
+    name: str
+    type: type
+    default: Any
+    owner: str
+    label: str
+    choices: tuple[str, ...] = ()
+    help: str = ""
+    words: Mapping[str, str] = field(default_factory=dict)  # how a choice reads on screen
+    low: float | None = None
+    high: float | None = None
+    pattern: re.Pattern[str] | None = None
+
+    def say(self, choice: str) -> str:
+        """The words of a choice."""
+        return self.words.get(choice, choice)
+
+    def parse(self, texts: Sequence[str]) -> Any:
+        """The value of the texts of a link.
+
+        Raises:
+            ValueError: not of the type, outside the range, or not one of the choices.
+        """
+        if self.type is list:
+            return [self._one(text) for text in texts][:MAX_REPLAYS]
+        return self._one(texts[-1])
+
+    def _one(self, text: str) -> Any:
+        value: Any = text
+        if self.type is bool:
+            if text.lower() not in ("true", "false"):
+                raise ValueError(text)
+            return text.lower() == "true"
+        if self.type in (int, float):
+            value = self.type(text)
+            if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
+                raise ValueError(text)
+            return value
+        if self.choices:
+            text = value = next((choice for choice in self.choices if text in (choice, self.say(choice))), "")
+            if not text:
+                raise ValueError(text)
+        if self.pattern and text and not self.pattern.fullmatch(text):
+            raise ValueError(text)
+        return value
+
+    def texts(self, value: Any) -> list[str]:
+        """How a value stands in a link: a choice by its words, which is what the address bar shows as well."""
+        if self.type is list:
+            return [self.say(str(one)) for one in value]
+        if self.type is bool:
+            return ["true" if value else "false"]
+        if self.type is float:
+            return [f"{value:g}" if float(f"{value:g}") == value else repr(float(value))]
+        return [self.say(str(value))]
+
+
+DEFAULT_PAGE = "verdict"
+PAGES: dict[str, str] = {
+    "runs": "Runs",
+    "verdict": "Verdict",
+    "identity": "Identity",
+    "cohort": "Cohort",
+    "percentiles": "Percentiles",
+    "passes": "Passes",
+    "coverage": "Coverage",
+    "cache_events": "Cache events",
+    "what_if": "What-if",
+}
+"""Pages by their name in the address bar."""
+
+_CLASS_WORDS = {"prefill_only": "prefill only", "mixed": "mixed", "decode_only": "decode only"}
+_METRIC_WORDS = {name: metric.label for name, metric in metrics.METRICS.items()}
+SCALES = {"log": "log", "linear": "linear"}
+
+
+def _scale(name: str, owner: str, default: str = "log") -> Param:
+    return Param(name, str, default, owner, "Latency axis", tuple(SCALES), words=SCALES)
+
+
+_TABLE: tuple[Param, ...] = (
+    Param("m", str, "", SHARED, "Measured run", pattern=RUN_ID),
+    Param("r", list, (), SHARED, "Replay, or up to four candidates", pattern=RUN_ID),
+    Param(
+        "pop",
+        str,
+        "complete",
+        SHARED,
+        "Population",
+        tuple(metrics.SUBSETS),
+        "Both complete cohorts are the headline; matched source-turns are a diagnostic subset.",
+        {
+            "complete": "all requests",
+            "root": "root conversations",
+            "child": "child conversations",
+            "matched": "matched source-turns",
+            "matched_near": "matched, near-equal lengths",
+            "matched_exact": "matched, equal lengths",
+        },
+    ),
+    Param("tol", int, 16, SHARED, "Tolerance, tokens", low=0, high=100_000),
+    Param(
+        "phase",
+        str,
+        "profile",
+        SHARED,
+        "Phase",
+        tuple(metrics.PHASES),
+        "A request's phase is that of its dispatch; a pass's is that of its start.",
+        {"warmup": "warm-up", "all": "all phases"},
+    ),
+    Param(
+        "est",
+        str,
+        "linear",
+        SHARED,
+        "Estimator",
+        tuple(metrics.Estimator),
+        "How a percentile is read off a sorted sample; the same on both sides.",
+        {"nearest_rank": "nearest rank"},
+    ),
+    Param(
+        "win",
+        str,
+        "fixed",
+        SHARED,
+        "Rate window",
+        tuple(metrics.Window),
+        "The time over which rates are taken, and which requests count.",
+        {"fixed": "fixed window", "observed_span": "observed span", "completions": "completions in window"},
+    ),
+    Param("ack", bool, False, SHARED, "Compare anyway: I know that these runs are not like for like"),
+    Param("find", str, "", "runs", "Search"),
+    Param("kind", list, (), "runs", "Kind", ("measured", "replay", "sweep", "imported_summary")),
+    Param(
+        "tol_mean", float, 0.0, "verdict", "Tolerance on means, %", low=0, high=1000, help="0: no gate is set on means"
+    ),
+    Param(
+        "tol_tail", float, 0.0, "verdict", "Tolerance on p90, %", low=0, high=1000, help="0: no gate is set on tails"
+    ),
+    Param(
+        "only",
+        str,
+        "open",
+        "identity",
+        "Fields",
+        ("open", "all"),
+        words={"open": "differing and unknown", "all": "all"},
+    ),
+    Param("lanes_from", float, 0.0, "cohort", "From, s", low=-1e6, high=1e7),
+    Param("lanes_span", float, 30.0, "cohort", "Length, s", low=1, high=1e6),
+    Param("metric", str, "ttft", "percentiles", "Metric", tuple(_METRIC_WORDS), words=_METRIC_WORDS),
+    _scale("pct_x", "percentiles"),
+    Param(
+        "by",
+        str,
+        "input_tokens",
+        "percentiles",
+        "Split by",
+        ("input_tokens", "cached_share", "output_tokens", "turn_index"),
+        words={
+            "input_tokens": "input length",
+            "cached_share": "cached share",
+            "output_tokens": "output length",
+            "turn_index": "turn depth",
+        },
+    ),
+    Param("top", int, 10, "percentiles", "Largest requests", low=1, high=500),
+    Param("cls", str, "mixed", "passes", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
+    Param("cell", str, "", "passes", "Cell"),
+    Param("pass_from", float, 0.0, "passes", "From, s", low=-1e6, high=1e7),
+    Param("pass_span", float, 20.0, "passes", "Length, s", low=1, high=1e6),
+    _scale("pass_y", "passes"),
+    Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
+    Param("conv", str, "", "cache_events", "Conversation"),
+    Param("base", str, "", "what_if", "Start from", pattern=RUN_ID),
+)
+
+
+def _knob_params() -> tuple[Param, ...]:
+    return tuple(
+        Param(
+            KNOB_PREFIX + knob.name,
+            knob.type,
+            knob.default,
+            "what_if",
+            knob.name,
+            knob.choices,
+            knob.help,
+            low=knob.low,
+            high=knob.high,
+        )
+        for knob in knobs.KNOBS
+    )
+
+
+PARAMS: dict[str, Param] = {param.name: param for param in (*_TABLE, *_knob_params())}
+
+UPGRADERS: dict[int, Callable[[dict[str, list[str]]], dict[str, list[str]]]] = {}
+"""Version n -> the step that turns a link of version n into one of version n + 1. A step stays for ever."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A page and the values of its parameters; a parameter that is absent has its default."""
+
+    page: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    ignored: tuple[str, ...] = ()  # values of the link that could not be used, in words
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values.get(name, PARAMS[name].default)
+
+    def query(self) -> list[tuple[str, str]]:
+        """Every shared parameter and every one of the page, explicitly; knobs only where they were set."""
+        pairs = [("v", str(VERSION))]
+        for param in params_of(self.page):
+            if param.name.startswith(KNOB_PREFIX) and param.name not in self.values:
+                continue  # its default is the base run's own value, and the link names that run by content
+            pairs += [(param.name, text) for text in param.texts(self[param.name])]
+        return pairs
+
+    def link(self, base: str = "") -> str:
+        """The permalink: ``base`` is scheme, host and port."""
+        page = "" if self.page == DEFAULT_PAGE else self.page  # the default page lives at the root
+        return f"{base.rstrip('/')}/{page}?{urlencode(self.query())}"
+
+
+def params_of(page: str) -> list[Param]:
+    """The parameters that a page shows: the shared ones first."""
+    return [param for param in PARAMS.values() if param.owner in (SHARED, page)]
+
+
+def upgrade(query: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The query of a link, brought to the present version.
+
+    Raises:
+        GapscopeError: the version is no number, or newer than this program knows.
+    """
+    found = {name: list(texts) for name, texts in query.items()}
+    text = (found.pop("v", None) or [str(VERSION)])[-1]
+    if not text.isdecimal() or int(text) < 1:
+        raise GapscopeError(f"This link says version {text[:20]!r}: expected a whole number from 1 to {VERSION}.")
+    version = int(text)
+    if version > VERSION:
+        raise GapscopeError(
+            f"This link has version {version}, and this gapscope knows links up to version {VERSION}. "
+            "Update gapscope to open it."
+        )
+    for step in range(version, VERSION):
+        found = UPGRADERS[step](found)
+    return found
+
+
+def from_query(page: str, query: Mapping[str, Sequence[str]]) -> View:
+    """The view of a link. Unknown parameters and unusable values are left out and named in ``ignored``.
+
+    Raises:
+        GapscopeError: no such page, or a version that cannot be read.
+    """
+    page = page.strip("/") or DEFAULT_PAGE
+    if page not in PAGES:
+        raise GapscopeError(f"There is no page {page!r}: expected one of {', '.join(PAGES)}.")
+    values: dict[str, Any] = {}
+    ignored: list[str] = []
+    owned = {param.name for param in params_of(page)}
+    for name, texts in upgrade(query).items():
+        if name not in owned:
+            if name not in PARAMS:
+                ignored.append(f"{name}: not a parameter")
+            continue
+        try:
+            values[name] = PARAMS[name].parse(texts)
+        except ValueError:
+            ignored.append(f"{name}={texts[-1]}: not a value of {PARAMS[name].label!r}")
+    return View(page, values, tuple(ignored))
+
+
+def from_link(link: str) -> View:
+    """The view of a whole link."""
+    parts = urlsplit(link)
+    query: dict[str, list[str]] = {}
+    for name, text in parse_qsl(parts.query, keep_blank_values=True):
+        query.setdefault(name, []).append(text)
+    return from_query(parts.path, query)

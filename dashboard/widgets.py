@@ -1,0 +1,348 @@
+"""Controls made from the view table, and the pair bar above every page.
+
+Every control is bound to the address bar under the name of its parameter. The shared ones are drawn by the entry
+point, so they keep their values when the page changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import streamlit as st
+
+from dashboard import pairs, view
+from dashboard.catalogue import RunEntry
+from dashboard.charts.style import ROLES
+from dashboard.frame import Frame, Side, escape, role
+from dashboard.metrics import Estimator, Population, Window
+from dashboard.queries import coverage
+from dashboard.queries.identity import identity, repeats
+from dashboard.roots import default_roots
+from dashboard.store import Store
+from dashboard.view import PARAMS, SHARED, View
+from engine.bundle import make_label
+
+
+PAGES_FOLDER = Path(__file__).parent / "pages"
+
+
+def roots() -> list[Path]:
+    """The folders that hold runs; new ones go into the last."""
+    return default_roots()
+
+
+@st.cache_resource(show_spinner=False)
+def _store(where: tuple[str, ...]) -> Store:
+    return Store(where)
+
+
+def store() -> Store:
+    """The store of this server, shared by all its sessions."""
+    return _store(tuple(str(root) for root in roots()))
+
+
+def dark() -> bool:
+    """Whether the dark theme is on."""
+    return bool(st.context.theme.type == "dark")
+
+
+def control(name: str, *, options: Sequence[str] | None = None, default: Any = None, **options_: Any) -> Any:
+    """The bound control of a parameter; its value.
+
+    Args:
+        name: of the parameter.
+        options: choices, where they depend on the data.
+        default: where it depends on the data.
+        options_: passed on to the widget.
+    """
+    param = PARAMS[name]
+    value = param.default if default is None else default
+    common: dict[str, Any] = {"key": name, "help": param.help or None, "bind": "query-params"} | options_
+    label = common.pop("label", param.label)
+    choices = list(options if options is not None else param.choices)
+    if param.type is list:
+        return st.multiselect(label, choices, default=list(value), format_func=param.say, **common)
+    if choices:
+        if common.pop("flat", len(choices) <= 4 and options is None):
+            return st.segmented_control(label, choices, default=value, required=True, format_func=param.say, **common)
+        return st.selectbox(
+            label, choices, index=choices.index(value) if value in choices else 0, format_func=param.say, **common
+        )
+    if param.type is bool:
+        return st.checkbox(label, value=bool(value), **common)
+    if param.type in (int, float):
+        low = None if param.low is None else param.type(param.low)
+        high = None if param.high is None else param.type(param.high)
+        return st.number_input(label, min_value=low, max_value=high, value=param.type(value), **common)
+    return st.text_input(label, value=value, **common)
+
+
+def open_link(page: str) -> None:
+    """Read the link that opened this session: its version, and values that the controls would not take as they stand.
+
+    Raises:
+        GapscopeError: a version that this program does not know.
+    """
+    if "_opened" in st.session_state:
+        return
+    query = {name: st.query_params.get_all(name) for name in st.query_params}
+    opened = view.from_query(page, query)
+    st.session_state["_opened"] = True
+    for name, value in opened.values.items():
+        if PARAMS[name].texts(value) != query.get(name):
+            st.session_state[name] = value  # another spelling, or an older version of the link
+    if opened.ignored:
+        st.session_state["_ignored"] = opened.ignored
+
+
+SECTIONS: dict[str, tuple[str, ...]] = {
+    "Runs": ("runs",),
+    "Compare": ("verdict", "identity", "cohort", "percentiles"),
+    "Mechanism": ("passes", "coverage", "cache_events"),
+    "Explore": ("what_if",),
+}
+
+
+def navigation() -> Any:
+    """Declare the pages; the one that is asked for. Without icons: as a page's icon they would be fetched from a CDN."""
+    return st.navigation(
+        {
+            section: [
+                st.Page(
+                    PAGES_FOLDER / f"{name}.py",
+                    title=view.PAGES[name],
+                    url_path=name,
+                    default=name == view.DEFAULT_PAGE,
+                )
+                for name in pages
+            ]
+            for section, pages in SECTIONS.items()
+        }
+    )
+
+
+def entered() -> None:
+    """Go through the entry point first.
+
+    A folder called pages beside the entry point makes Streamlit run a page without it, once in the life of a server,
+    until a navigation was declared.
+    """
+    if "_page" not in st.session_state:
+        navigation()
+        st.rerun()
+
+
+def keep_shared(page: str) -> None:
+    """Give every shared value to the address bar again when the page changed."""
+    if st.session_state.get("_page") not in (None, page):
+        for param in PARAMS.values():
+            if param.owner == SHARED and param.name in st.session_state:
+                st.session_state[param.name] = st.session_state[param.name]
+    st.session_state["_page"] = page
+
+
+def pair_bar(page: str) -> None:
+    """Measured run, replays, population, phase, estimator and window; set once, held on all pages."""
+    entries = store().catalogue()
+    known = [e.run_id for e in pairs.comparable(entries)]
+    if not known:
+        return
+    first = pairs.default_measured(store(), entries) or known[0]
+    asked_m = st.session_state.get("m") or (st.query_params.get("m") or first)
+    asked_r = st.session_state.get("r", st.query_params.get_all("r"))
+    measured_options = _with_absent(known, [asked_m])
+    replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], asked_r)
+    with st.container(key="pairbar", gap="xsmall"):
+        left, right = st.columns([2.6, 6.4], vertical_alignment="bottom", gap="small")
+        with left:
+            control("m", options=measured_options, default=first, flat=False, on_change=_new_measured)
+        with right:
+            control(
+                "r",
+                options=replay_options,
+                default=_default_replays(entries, asked_m),
+                max_selections=view.MAX_REPLAYS,
+                placeholder="choose a replay",
+                on_change=_new_pair,
+            )
+        with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
+            control("pop", width=190, flat=False)
+            if st.session_state.get("pop") == "matched_near":
+                control("tol", width=110)
+            control("phase", width=110, flat=False)
+            control("est", width=125, flat=False)
+            control("win", width=190, flat=False)
+            _one_click(entries)
+            _share(page)
+    _titles()
+
+
+def _with_absent(known: list[str], asked: Sequence[str]) -> list[str]:
+    return known + [run_id for run_id in asked if run_id and run_id not in known]
+
+
+def _default_replays(entries: Sequence[RunEntry], measured: str) -> list[str]:
+    if pairs.absence(measured, entries):
+        return []
+    return pairs.replays_of(store(), measured, entries)[:1]
+
+
+def _new_measured() -> None:
+    """Another measured run brings its own replay, and an acknowledgement is about one pair only."""
+    measured = st.session_state["m"]
+    st.session_state["r"] = _default_replays(store().catalogue(), measured)
+    st.session_state["ack"] = False
+
+
+def _new_pair() -> None:
+    st.session_state["ack"] = False
+
+
+def _swap() -> None:
+    replays = list(st.session_state.get("r") or ())
+    if replays:
+        st.session_state["m"], replays[0] = replays[0], st.session_state["m"]
+        st.session_state["r"] = replays
+        st.session_state["ack"] = False
+
+
+def _add(run_id: str) -> None:
+    """Put a run into the pair bar as a candidate, as the last one where all places are taken."""
+    replays = [one for one in st.session_state.get("r") or () if one != run_id]
+    st.session_state["r"] = [*replays[: view.MAX_REPLAYS - 1], run_id]
+
+
+def _one_click(entries: Sequence[RunEntry]) -> None:
+    st.button(
+        "Swap",
+        icon=":material/swap_horiz:",
+        key="swap",
+        on_click=_swap,
+        help="Swap the measured run and the first replay",
+        disabled=not st.session_state.get("r"),
+    )
+    measured = st.session_state["m"]
+    found = [] if pairs.absence(measured, entries) else repeats(store(), measured)
+    shown = [run_id for run_id in found if run_id in (st.session_state.get("r") or ())]
+    st.button(
+        "Repeat",
+        icon=":material/repeat:",
+        key="repeat",
+        on_click=_add,
+        args=(found[0] if found else "",),
+        disabled=not found or bool(shown),
+        help="Add the repeat of the measured run as a candidate"
+        if repeats
+        else "The store holds no repeat of this run",
+    )
+
+
+def current(page: str) -> View:
+    """The view on screen: what the controls of this page hold."""
+    values = {
+        param.name: st.session_state[param.name]
+        for param in view.params_of(page)
+        if param.name in st.session_state and st.session_state[param.name] is not None
+    }
+    return View(page, values)
+
+
+def permalink(page: str) -> str:
+    """The link that restores the view on screen, every value explicit."""
+    parts = urlsplit(st.context.url or "")
+    return current(page).link(f"{parts.scheme}://{parts.netloc}" if parts.netloc else "")
+
+
+def _share(page: str) -> None:
+    panel = st.popover("Link", icon=":material/link:", key="share", on_change="rerun", help="Link to exactly this view")
+    if panel.open:
+        with panel:
+            st.caption("Restores this view on any gapscope whose store holds these runs.")
+            st.code(permalink(page), language=None, wrap_lines=True)
+
+
+def _titles() -> None:
+    """The titles of the runs in their colours: the legend of the whole page."""
+    entries = {entry.run_id: entry for entry in store().catalogue()}
+    words = []
+    for one, run_id in zip(ROLES, [st.session_state["m"], *(st.session_state.get("r") or ())], strict=False):
+        title = entries[run_id].title if run_id in entries else "not in this store"
+        words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}")
+    st.markdown(f":small[{' · '.join(words)}]")
+
+
+def frame(page: str) -> Frame:
+    """What the charts of this page are about. Stops the page, with a sentence, where there is nothing to show."""
+    entered()
+    entries = store().catalogue()
+    if not pairs.comparable(entries):
+        st.info(
+            "There are no runs to compare in this store yet. Import a recording on the Runs page, or write one with "
+            "`gapscope import` or `gapscope replay`."
+        )
+        st.stop()
+    chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
+    problems = [problem for run_id in chosen if (problem := pairs.absence(run_id, entries))]
+    for problem in problems:
+        st.error(problem)
+    if problems:
+        st.stop()
+    made = _frame(page, chosen)
+    if any(side.regime for side in made.replays):
+        _not_like_for_like(made)
+    return made
+
+
+def _not_like_for_like(made: Frame) -> None:
+    """Name the regime fields that differ, and let the reader say that this is known."""
+    with st.container(border=True, key="regime", gap="xsmall"):
+        for side in made.replays:
+            for diff in side.regime:
+                left, right = (escape(str(f.value)) if f else "unknown" for f in (diff.left, diff.right))
+                st.markdown(
+                    f"**Not like for like**: {diff.label} is {left} in the measured run and {right} in "
+                    f":{side.role.word}[{side.role.glyph} {side.role.name}]. Gaps are withheld until acknowledged."
+                )
+        control("ack")
+
+
+def _frame(page: str, chosen: list[str]) -> Frame:
+    measured = Side(ROLES[0], store().bundle(chosen[0]))
+    replays = tuple(
+        Side(
+            role(index),
+            store().bundle(run_id),
+            _label(run_id, chosen[0]),
+            identity(store(), chosen[0], run_id).rows,
+            _coverage(run_id),
+        )
+        for index, run_id in enumerate(chosen[1:])
+    )
+    state = st.session_state
+    return Frame(
+        measured,
+        replays,
+        Population(state["phase"], state["pop"], int(state.get("tol", PARAMS["tol"].default))),
+        Estimator(state["est"]),
+        Window(state["win"]),
+        bool(state.get("ack", False)),
+        dark(),
+        permalink(page),
+    )
+
+
+def _label(run_id: str, measured: str) -> str:
+    side = store().bundle(run_id)
+    if side.kind == "replay":
+        return make_label(side, store().bundle(measured))
+    return "repeat" if run_id in repeats(store(), measured) else "measured"
+
+
+def _coverage(run_id: str) -> float | None:
+    """Share of modelled time that the timing model answered from inside its measured domain."""
+    if store().bundle(run_id).kind != "replay":
+        return None
+    return coverage.shares(store(), run_id).inside("time")
