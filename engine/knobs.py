@@ -86,6 +86,15 @@ GROUPS: dict[str, str] = {
 
 KNOBS: tuple[Knob, ...] = (
     Knob(
+        "arrivals",
+        str,
+        "lanes",
+        "client",
+        "lanes: closed loop; trace: each play starts when it arrived in the recording, whatever the load (lanes are not "
+        "used)",
+        choices=("lanes", "trace"),
+    ),
+    Knob(
         "lanes",
         int,
         8,
@@ -100,7 +109,7 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "strided",
         "client",
-        "strided: lane l plays l, l+N, ...; cursor: lanes take the next play of a shared, wrapping cursor",
+        "strided: lane l of N plays l, l+N, l+2N, ...; cursor: a free lane takes the next play of a shared cursor",
         choices=("strided", "cursor"),
     ),
     Knob(
@@ -108,7 +117,7 @@ KNOBS: tuple[Knob, ...] = (
         float,
         0.0,
         "client",
-        "start of lane l is l times this after the start",
+        "lane l starts l times this after the start",
         "ms",
         0,
         3_600_000,
@@ -118,7 +127,7 @@ KNOBS: tuple[Knob, ...] = (
         float,
         0.0,
         "client",
-        "warm-up before profile start; a request's phase is that of its dispatch",
+        "warm-up before profile start, which is time 0; a request's phase is that of its dispatch",
         "s",
         0,
         86_400,
@@ -128,7 +137,8 @@ KNOBS: tuple[Knob, ...] = (
         float,
         0.0,
         "client",
-        "profile length, from profile start to the admission deadline; 0: until the trace is exhausted",
+        "profile length: from profile start to the admission deadline, at or after which nothing is sent; 0: until the "
+        "trace is exhausted",
         "s",
         0,
         604_800,
@@ -138,7 +148,8 @@ KNOBS: tuple[Knob, ...] = (
         float,
         0.0,
         "client",
-        "how long requests in flight at the admission deadline may go on before they are canceled",
+        "how long requests in flight at the admission deadline may go on before they are canceled; without a deadline "
+        "nothing is",
         "s",
         0,
         86_400,
@@ -148,27 +159,45 @@ KNOBS: tuple[Knob, ...] = (
         bool,
         False,
         "client",
-        "start the trace again when every play was taken",
+        "start the trace again when every play was taken; needs a duration",
     ),
     Knob(
         "cache_bust",
         str,
         "play",
         "client",
-        "content of a play that is played again: none: the same; play: fresh, shared system prompts included",
+        "content of a play that is played again; none: the same; play: fresh, shared system prompts included",
         choices=("none", "play"),
     ),
     Knob("think_scale", float, 1.0, "client", "factor on recorded think times", "", 0, 1000),
-    Knob("dispatch_lag_ms", float, 0.0, "client", "client timer to dispatch", "ms", 0, 60_000),
-    Knob("request_latency_ms", float, 0.0, "client", "dispatch to the engine's queue", "ms", 0, 60_000),
+    Knob(
+        "dispatch_lag_ms",
+        float,
+        -1.0,
+        "client",
+        "a request's scheduled time to its dispatch; negative: as fitted (0 for fixed timing)",
+        "ms",
+        -1,
+        60_000,
+    ),
+    Knob(
+        "request_latency_ms",
+        float,
+        -1.0,
+        "client",
+        "dispatch (or cancel) to the engine, which takes it between two passes; negative: as fitted (0 for fixed timing)",
+        "ms",
+        -1,
+        60_000,
+    ),
     Knob(
         "response_latency_ms",
         float,
-        0.0,
+        -1.0,
         "client",
-        "end of a pass to the chunk at the client",
+        "end of a pass to its tokens at the client; delays no GPU or KV release; negative: as fitted (0 for fixed timing)",
         "ms",
-        0,
+        -1,
         60_000,
     ),
     Knob("max_num_seqs", int, 256, "scheduler", "running requests at most", "requests", 1, 1_000_000),
@@ -296,9 +325,12 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
         GapscopeError: an unknown knob (the nearest known one is named), a value of the wrong type or out of range,
             or values that contradict each other.
     """
-    values = {**defaults(), **(base or {})}
-    for name, value in changes.items():
-        values[name] = _known(name).parse(value)
+    values = defaults()
+    for given in (base or {}, changes):
+        for name, value in given.items():
+            values[name] = _known(name).parse(value)
+    if values["wrap"] and not values["duration_s"]:
+        raise GapscopeError("Knob wrap=true needs an end: expected duration_s above 0, or wrap=false.")
     if values["max_num_batched_tokens"] < values["max_num_seqs"]:
         raise GapscopeError(
             f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "

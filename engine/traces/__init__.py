@@ -1,1 +1,57 @@
-"""Traces as session trees; one module per trace format."""
+"""Workloads: one module per trace format, one model (:mod:`engine.traces.tree`) for all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from engine.errors import GapscopeError
+from engine.traces import mooncake
+from engine.traces.check import check_trace
+from engine.traces.tree import Trace
+
+TRACE_FOLDER = "traces"
+DIGEST_CHARS = 12
+"""How much of a trace's digest its file name in a store carries."""
+
+
+def load_trace(path: Path) -> Trace:
+    """Read a workload; the format is told by the content of the file, never by its name.
+
+    Raises:
+        GapscopeError: absent, of no known format, malformed (with the line), or not a forest of conversations.
+    """
+    path = Path(path)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise GapscopeError(f"Trace {path} cannot be read ({error.strerror}).") from None
+    first = data[: 1 << 20].lstrip().partition(b"\n")[0]
+    if mooncake.looks_like(data.partition(b"\n")[0]):
+        trace = mooncake.read(path, data)
+    elif data[:4] == b"PAR1" or first[:1] == b"{":
+        from engine.traces import agentic  # here, since Mooncake needs no Parquet reader
+
+        trace = agentic.load(path)
+    else:
+        raise GapscopeError(
+            f"{path} is of no known trace format; expected Mooncake JSONL, the session-tree JSONL of the recordings "
+            "or its compact Parquet form."
+        )
+    check_trace(trace, str(path))
+    return trace
+
+
+def find_trace(stores: Sequence[Path], digest: str) -> Path:
+    """The file of the trace with this SHA-256 in ``<store>/traces/``, told by its name ``<name>-<digest12>.*``.
+
+    Raises:
+        GapscopeError: no store has it.
+    """
+    for store in stores:
+        for path in sorted((Path(store) / TRACE_FOLDER).glob(f"*-{digest[:DIGEST_CHARS]}.*")):
+            return path
+    where = ", ".join(str(Path(s) / TRACE_FOLDER) for s in stores) or "no store"
+    raise GapscopeError(
+        f"The trace with digest {digest[:DIGEST_CHARS]} is in none of {where}: name its file with --trace FILE."
+    )

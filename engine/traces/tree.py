@@ -57,10 +57,14 @@ class Conversation:
 
 @dataclass(slots=True)
 class Play:
-    """A root conversation and all that it spawns; ``conversations[0]`` is the root."""
+    """A root conversation and all that it spawns; ``conversations[0]`` is the root.
+
+    ``arrival_ns`` is when the play arrived in the recording, where it says so; a closed loop has no use for it.
+    """
 
     source_trace_id: str
     conversations: list[Conversation]
+    arrival_ns: int | None = None
 
 
 @dataclass(slots=True)

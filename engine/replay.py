@@ -1,0 +1,214 @@
+"""Joins client, server and timing on one simulated clock, and writes what happened as a run bundle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from engine import knobs as knob_table
+from engine.bundle import BundleWriter, slugify
+from engine.errors import GapscopeError
+from engine.replay_identity import identity_of, knobs_from_run, lineage_of
+from engine.replay_result import ReplayResult
+from engine.replay_tables import Tables, usable_blocks
+from engine.serving import make_server
+from engine.serving.contract import Server, ServerConfig
+from engine.timing import build_timing
+from engine.timing.contract import PassTimeSource
+from engine.traces.tree import Trace
+from engine.workload.client import ClosedLoopClient
+from engine.workload.content import BlockKeys
+
+__all__ = ["Canceled", "knobs_from_run", "replay", "resolve_host_terms", "simulate"]
+
+Progress = Callable[[int, float, int, int], None]
+"""Called with simulated time (ns), wall time (s), passes and requests so far."""
+REPORT_EVERY_S = 0.1
+
+
+class Canceled(Exception):
+    """The replay was asked to stop; nothing was written."""
+
+
+def resolve_host_terms(values: Mapping[str, Any], model: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The knobs with every latency that is *as fitted* (negative) replaced by what the model knows, else by 0."""
+    known = (model or {}).get("host") or {} if values["timing"] == "fpm" else {}
+    resolved = dict(values)
+    for name in ("dispatch_lag_ms", "request_latency_ms", "response_latency_ms"):
+        if resolved[name] < 0:
+            resolved[name] = float(known[name]["value"]) if name in known else 0.0
+    return resolved
+
+
+def server_config(values: Mapping[str, Any]) -> ServerConfig:
+    """The server's part of the knobs."""
+    return ServerConfig(
+        usable_kv_blocks=usable_blocks(values["kv_blocks"]),
+        block_size=values["block_size"],
+        max_num_seqs=values["max_num_seqs"],
+        max_num_batched_tokens=values["max_num_batched_tokens"],
+        long_prefill_token_threshold=values["long_prefill_token_threshold"],
+        prefix_caching=values["prefix_caching"],
+        reserve_full_prompt=values["reserve_full_prompt"],
+        record_events=values["record_events"],
+    )
+
+
+def simulate(
+    trace: Trace,
+    knobs: Mapping[str, Any],
+    timing: PassTimeSource,
+    model: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+    cancel: Callable[[], bool] | None = None,
+    server: Server | None = None,
+) -> ReplayResult:
+    """Play ``trace`` against a simulated server until nothing is left to happen.
+
+    ``knobs`` are changes to the defaults or a complete set; latencies that are *as fitted* come from ``model``.
+    ``server`` replaces the core that the knobs name.
+
+    Raises:
+        GapscopeError: bad knobs, a prompt that can never fit the pool, a refused timing query (if so configured).
+        Canceled: ``cancel`` said so.
+    """
+    asked = knob_table.resolve(knobs)
+    values = resolve_host_terms(asked, model)
+    begun, begun_cpu = time.perf_counter(), time.process_time()
+    keys = BlockKeys(trace, values["block_size"])
+    client = ClosedLoopClient(trace, values, keys)
+    if server is None:
+        server = make_server(server_config(values), timing, values["core"])
+    watch = _Watch(progress, cancel, begun) if progress or cancel else None
+    aborted: dict[int, int] = {}
+    now = client.start_ns
+    while True:
+        for request in client.due(now):
+            server.receive(request, now)
+        for index in client.aborts(now):
+            server.abort(index, now)
+            aborted[index] = now
+        until = client.next_ns
+        if server.has_work:
+            now, finished = server.advance(now, until)
+            for done in finished:
+                client.finished(done.index, done.end_ns)
+            if watch:
+                watch.look(now, finished[-1].pass_index if finished else None, len(client.sent))
+        elif until is not None:
+            now = max(now, until)
+        else:
+            break
+    record = server.finish()
+    host = {"wall_s": time.perf_counter() - begun, "cpu_s": time.process_time() - begun_cpu}
+    return ReplayResult(trace, asked, values, timing, keys, client, record, aborted, host)
+
+
+class _Watch:
+    """Reports progress and asks for a cancel, a few times per second of wall time."""
+
+    def __init__(self, progress: Progress | None, cancel: Callable[[], bool] | None, begun: float) -> None:
+        self._progress = progress
+        self._cancel = cancel
+        self._begun = begun
+        self._next = begun + REPORT_EVERY_S
+        self._passes = 0
+
+    def look(self, now_ns: int, pass_index: int | None, requests: int) -> None:
+        if pass_index is not None:
+            self._passes = pass_index + 1
+        at = time.perf_counter()
+        if at < self._next:
+            return
+        self._next = at + REPORT_EVERY_S
+        if self._progress:
+            self._progress(now_ns, at - self._begun, self._passes, requests)
+        if self._cancel and self._cancel():
+            raise Canceled
+
+
+def replay(
+    trace: Trace,
+    knobs: Mapping[str, Any],
+    model: Mapping[str, Any] | None = None,
+    *,
+    store: Path,
+    title: str | None = None,
+    slug: str | None = None,
+    like: Any = None,
+    held: Sequence[str] = (),
+    parent_run: str | None = None,
+    progress: Progress | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> str:
+    """Simulate and write the bundle; returns its run id.
+
+    Args:
+        trace: the workload.
+        knobs: changes to the defaults, or a complete set.
+        model: a fitted timing model (:mod:`engine.timing`) for ``timing=fpm``.
+        store: the folder that gets the bundle.
+        title: what people read; made from the workload where not given.
+        slug: first part of the run id; made from the title where not given.
+        like: the measured run whose deployment is replayed (a :class:`engine.bundle.Bundle`): the changed knobs are
+            named against it, and its model, hardware and topology are assumed.
+        held: ids of the measured runs in the stores, for the label of a comparison.
+        parent_run: the replay that this one varies.
+        progress: see :data:`Progress`.
+        cancel: asked a few times per second; True ends the replay with nothing written.
+
+    Raises:
+        GapscopeError: see :func:`simulate`; the store cannot be written.
+        Canceled: ``cancel`` said so.
+    """
+    values = knob_table.resolve(knobs)
+    timing = build_timing(values, model)
+    if cancel and cancel():
+        raise Canceled
+    result = simulate(trace, values, timing, model, progress, cancel)
+    return write(
+        result, model, store, title=title, slug=slug, like=like, held=held, parent_run=parent_run, cancel=cancel
+    )
+
+
+def write(
+    result: ReplayResult,
+    model: Mapping[str, Any] | None,
+    store: Path,
+    *,
+    title: str | None = None,
+    slug: str | None = None,
+    like: Any = None,
+    held: Sequence[str] = (),
+    parent_run: str | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> str:
+    """Write a finished replay as a bundle; returns its run id. Arguments as for :func:`replay`."""
+    if not result.num_requests:
+        raise GapscopeError(
+            f"The replay of {result.trace.name} sent no request before its admission deadline: expected a longer "
+            "duration_s, or shorter think times."
+        )
+    tables, values = Tables(result), result.knobs
+    title = title or f"Replay of {like.title if like is not None else result.trace.name}"
+    wanted: list[tuple[str, Any]] = [("requests", tables.requests), ("passes", tables.passes)]
+    if values["record_events"]:
+        wanted.append(("kv_events", tables.kv_events))
+    wanted.append(("admissions", tables.admissions))
+    if values["record_chunks"]:
+        wanted.append(("chunks", tables.chunks))
+    wanted.append(("coverage", tables.coverage))
+    identity = identity_of(result, model, like)
+    with BundleWriter(store, "replay", slug or slugify(title), title, identity) as writer:
+        for name, rows in wanted:
+            if cancel and cancel():
+                raise Canceled
+            writer.write_table(name, rows())
+        return writer.seal(
+            phases=result.phases,
+            lineage=lineage_of(result, model, like, held, parent_run),
+            never_issued=result.client.never_issued,
+            host={name: round(value, 6) for name, value in result.host.items()},
+        )

@@ -1,0 +1,77 @@
+"""Content hashes of the blocks that requests held, for whole columns of blocks at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from engine.bundle.arrays import lists, numbers
+from engine.replay_result import Ints, ReplayResult
+from engine.serving.record import private_key
+
+Hashes = npt.NDArray[np.uint64]
+_PRIVATE_STRIDE = private_key(0, 0) - private_key(1, 0)
+
+
+def spans(first: Ints, counts: Ints) -> Ints:
+    """``first[i], first[i] + 1, ...`` (``counts[i]`` numbers) for each i, one after the other."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(first - (ends - counts), counts)
+
+
+class Blocks:
+    """Which block a request has at a position, and what its content is called in the tables.
+
+    Content that only one request can have (nobody gave it a key) has a hash of its own in this replay: the server's
+    private key, read as an unsigned number.
+    """
+
+    def __init__(self, result: ReplayResult) -> None:
+        sent = result.client.sent
+        chains: dict[int, int] = {}  # where each list of keys begins in the flat one
+        arrays: list[Ints] = []
+        begin, size = [], 0
+        for conversation, turn in zip(sent.conversation, sent.turn, strict=True):
+            chain = conversation.walk.chains[turn]
+            at = chains.get(id(chain))
+            if at is None:
+                at = chains[id(chain)] = size
+                arrays.append(np.array(chain, np.int64))
+                size += len(chain)
+            begin.append(at)
+        self._flat = np.concatenate([*arrays, np.empty(0, np.int64)])
+        self._begin = np.array(begin, np.int64)
+        given = [len(c.walk.keys[t]) for c, t in zip(sent.conversation, sent.turn, strict=True)]
+        self._given = np.array(given, np.int64)
+        self._hashes = result.keys.hashes()
+        self._parents = result.keys.parents()
+
+    def keys(self, index: Ints, position: Ints) -> Ints:
+        """Content keys of the blocks at these positions of these requests."""
+        shared = position < self._given[index]
+        out = private_key(index, position)  # type: ignore[arg-type]  # arithmetic, so whole columns will do
+        out[shared] = self._flat[self._begin[index[shared]] + position[shared]]
+        return out
+
+    def hashes(self, keys: Ints) -> Hashes:
+        """Content hashes of keys."""
+        return np.where(keys > 0, self._hashes[np.maximum(keys, 0)], keys.view(np.uint64))
+
+    def parents(self, keys: Ints) -> Ints:
+        """Key of the block before each; 0 where the block is the first of a prompt."""
+        parents = np.maximum(self._parents[np.maximum(keys, 0)], 0)
+        private = keys < 0
+        index, position = np.divmod(private_key(0, 0) - keys[private], _PRIVATE_STRIDE)
+        before = np.zeros(len(index), np.int64)
+        inner = position > 0
+        before[inner] = self.keys(index[inner], position[inner] - 1)
+        parents[private] = before
+        return parents
+
+    def lists(self, index: Ints, first: Ints, last: Ints) -> pa.ListArray:
+        """For each row the hashes of the blocks ``first .. last - 1`` of the request ``index``."""
+        counts = last - first
+        keys = self.keys(np.repeat(index, counts), spans(first, counts))
+        return lists(np.concatenate([[0], np.cumsum(counts)]), numbers(self.hashes(keys)))

@@ -1,0 +1,176 @@
+"""Who a replay says it is: its identity record and lineage, and the knobs that a run's own record asks for."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from engine import knobs as knob_table
+from engine.bundle import Bundle, replay_lineage
+from engine.errors import GapscopeError
+from engine.identity import FIELDS, Identity
+from engine.replay_result import ReplayResult
+
+SIMULATED_ENGINE = "vllm"
+ASSUMED_GROUPS = ("source", "model", "tokenizer", "hardware", "topology", "speculation", "kernels", "capacity")
+"""What a replay takes over from the deployment it stands for; the rest are its own settings."""
+NOT_ASSUMED = frozenset({"launch", "overlay_files", "patches", "distribution", "packages", "load", "placement", "host", "os"})
+"""Facts of that group that belong to the recording alone."""
+KNOB_GROUPS = ("client", "capacity", "scheduler")
+OWN_KNOBS = frozenset({"core"})
+"""Knobs that are fields of an identity but say nothing about a deployment."""
+
+
+def package_version() -> str:
+    """Version of this program."""
+    try:
+        return version("gapscope")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
+    """The knobs with which a run was made, as far as its record says: complete for a replay, partial for others.
+
+    Raises:
+        GapscopeError: the record holds a value that no knob accepts.
+    """
+    if bundle.kind == "replay" and isinstance(bundle.lineage.get("config"), Mapping):
+        return {n: v for n, v in bundle.lineage["config"].items() if n in knob_table.BY_NAME}
+    found: dict[str, Any] = {}
+    for group in KNOB_GROUPS:
+        for name in FIELDS[group]:
+            value = bundle.identity.value(group, name)
+            if name in knob_table.BY_NAME and name not in OWN_KNOBS and value is not None:
+                found[name] = value
+    usable = bundle.identity.value("capacity", "usable_kv_blocks")
+    if "kv_blocks" not in found and usable is not None:
+        found["kv_blocks"] = usable + 1
+    spans = {phase.name: (phase.end_ns - phase.start_ns) / 1e9 for phase in bundle.phases}
+    for knob, phase in (("warmup_s", "warmup"), ("duration_s", "profile"), ("grace_s", "grace")):
+        if phase in spans:
+            found.setdefault(knob, spans[phase])
+    try:
+        return {name: knob_table.BY_NAME[name].parse(value) for name, value in found.items()}
+    except GapscopeError as error:
+        raise GapscopeError(f"The identity of {bundle.run_id} cannot be replayed: {error}") from None
+
+
+def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, like: Bundle | None) -> Identity:
+    """The identity record of a replay: settings as simulated, the deployment as assumed from ``like``."""
+    identity, values, program = Identity(), result.knobs, f"gapscope {package_version()}"
+    if like is not None:
+        for group, name, field in like.identity:
+            if group in ASSUMED_GROUPS and name not in NOT_ASSUMED and name in FIELDS.get(group, {}):
+                identity.set(group, name, field.value, f"assumed, as of {like.run_id}")
+    identity.set("source", "engine", SIMULATED_ENGINE, f"simulated by the vLLM core of {program}")
+    identity.set("source", "distribution", program, "this program")
+    for name in ("name", "format", "digest"):
+        identity.set("trace", name, getattr(result.trace, name), "trace file")
+    identity.set("trace", "rows", sum(len(c.turns) for p in result.trace.plays for c in p.conversations), "trace file")
+    for group in KNOB_GROUPS:
+        for name in FIELDS[group]:
+            if name in values:
+                identity.set(group, name, values[name], f"knob {name}")
+    identity.set("capacity", "usable_kv_blocks", values["kv_blocks"] - 1, "knob kv_blocks, less the null block")
+    identity.set("capacity", "hash_algorithm", None, "content is named, not hashed")
+    _set_all(
+        identity,
+        program,
+        {
+            "topology": {"replicas": 1, "serving": "aggregated", "attention_dp": 1},
+            "speculation": {"method": "none"},
+            "scheduler": {
+                "chunked_prefill": True,
+                "policy": "fcfs",
+                "preemption": "the last in, recomputed",
+                "watermark": 0.0,
+                "async_scheduling": False,
+            },
+            "client": {
+                "generator": "gapscope",
+                "version": package_version(),
+                "loop": "closed" if values["arrivals"] == "lanes" else "open by play, closed inside a play",
+                "warmup_policy": "by time",
+                "cancel": "requests in flight after the grace are canceled",
+                "streaming": True,
+            },
+            "telemetry": {
+                "fpm_producer": "gapscope",
+                "fpm_version": package_version(),
+                "kv_event_producer": "gapscope" if values["record_events"] else None,
+                "missing_values": "null is not recorded; counters are always present",
+                "clock": "one simulated clock",
+            },
+            "definitions": {
+                "first_token": "first sampled token",
+                "token_source": "sampled tokens that reached the client",
+                "zero_output": "counted, no latency",
+            },
+        },
+    )
+    scope = None if like is None else like.identity.value("telemetry", "fpm_scope")
+    if scope is not None and values["timing"] == "fpm":
+        identity.set("telemetry", "fpm_scope", scope, f"assumed, as of {like.run_id if like else ''}")
+    _set_timing(identity, result, model)
+    return identity
+
+
+def _set_all(identity: Identity, source: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
+    for group, fields in groups.items():
+        for name, value in fields.items():
+            identity.set(group, name, value, source)
+
+
+def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, Any] | None) -> None:
+    values, described = result.knobs, result.timing.describe()
+    fields: dict[str, Any] = {
+        "kind": described.get("kind", values["timing"]),
+        "model_digest": described.get("model_digest"),
+        "on_refused": values["on_refused"],
+        "pass_scale": values["pass_scale"],
+        "between_passes_ns": result.timing.between_ns,
+        "composition": described.get("composition"),
+        "hold_out": described.get("holdout"),
+        "corrections": described.get("levels"),
+        "parameters": described.get("constants"),
+    }
+    sources = ((model or {}).get("lineage") or {}).get("sources")
+    if sources and values["timing"] == "fpm":
+        fields["fitted_on"] = [{"run_id": s["run_id"], "phases": s["phases"]} for s in sources]
+        fields["data_digests"] = {s["run_id"]: s["tables"] for s in sources}
+    for name, value in fields.items():
+        if value is not None:
+            identity.set("timing", name, value, "timing model" if name not in values else f"knob {name}")
+
+
+def lineage_of(
+    result: ReplayResult,
+    model: Mapping[str, Any] | None,
+    like: Bundle | None,
+    held: Sequence[str],
+    parent_run: str | None,
+) -> dict[str, Any]:
+    """What the replay rests on. ``knobs_changed`` holds, by name, the values against those of ``like`` or the defaults."""
+    base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
+    changed = {
+        name: {"from": base[name], "to": value}
+        for name, value in result.asked.items()
+        if value != base[name] and name not in OWN_KNOBS
+    }
+    fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] == "fpm" else ()
+    canonical = json.dumps(result.knobs, sort_keys=True, separators=(",", ":"))
+    return replay_lineage(
+        fitted_on=[{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted],
+        config=result.knobs,
+        knobs_changed=changed,
+        store_held_at_seal=held,
+        parent_run=parent_run,
+        like=None if like is None else like.run_id,
+        config_digest=hashlib.sha256(canonical.encode()).hexdigest(),
+        trace={"name": result.trace.name, "digest": result.trace.digest},
+        timing=result.timing.describe(),
+    )

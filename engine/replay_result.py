@@ -1,0 +1,110 @@
+"""What a replay did, in memory: columns, from which the tables of a bundle are made (:mod:`engine.replay_tables`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.bundle import Phase
+from engine.serving.contract import ServerRecord
+from engine.timing.contract import PassTimeSource
+from engine.traces.tree import Trace
+from engine.workload.client import ClosedLoopClient
+from engine.workload.content import BlockKeys
+
+Ints = npt.NDArray[np.int64]
+NONE = -1
+"""Stands for *none* in columns of pass indices."""
+
+
+@dataclass(slots=True)
+class Responses:
+    """What each request's client saw, by request index; cut off where the client canceled.
+
+    The stretches are those of the server record, without the tokens that were sampled too late.
+    """
+
+    index: Ints
+    first_pass: Ints
+    last_pass: Ints
+    first_ordinal: Ints  # tokens of the request before the stretch
+    tokens: Ints  # by request
+    first_visible_pass: Ints  # by request; NONE without output
+    last_visible_pass: Ints
+
+
+@dataclass(slots=True)
+class ReplayResult:
+    """A finished replay. ``knobs`` are complete, with the latencies that were really used; ``asked`` are they before.
+
+    ``aborted_ns`` says when the engine dropped a canceled request. ``host`` holds figures of the machine that ran the
+    replay; nothing else depends on it.
+    """
+
+    trace: Trace
+    asked: dict[str, Any]
+    knobs: dict[str, Any]
+    timing: PassTimeSource
+    keys: BlockKeys
+    client: ClosedLoopClient
+    record: ServerRecord
+    aborted_ns: dict[int, int]
+    host: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def num_passes(self) -> int:
+        """Forward passes of the whole replay."""
+        return len(self.record.passes["start_ns"])
+
+    @property
+    def num_requests(self) -> int:
+        """Requests that were sent."""
+        return len(self.client.sent)
+
+    @property
+    def end_ns(self) -> int:
+        """When the last pass or response ended, or the admission deadline if that is later."""
+        ends = [self.client.deadline_ns or 0, *self.record.passes["end_ns"][-1:].tolist()]
+        return max(ends + self.client.sent.end_ns)
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Warm-up, profile, grace and drain, as far as the replay has them."""
+        client, end = self.client, self.end_ns
+        phases = [Phase("warmup", client.start_ns, 0)] if client.start_ns < 0 else []
+        if client.deadline_ns is None or client.cancel_ns is None:
+            return [*phases, Phase("profile", 0, end)]
+        phases.append(Phase("profile", 0, client.deadline_ns))
+        if client.cancel_ns > client.deadline_ns:
+            phases.append(Phase("grace", client.deadline_ns, client.cancel_ns))
+        if end > client.cancel_ns:
+            phases.append(Phase("drain", client.cancel_ns, end))
+        return phases
+
+    def responses(self) -> Responses:
+        """Token-sampling passes as the clients saw them."""
+        stretches, count = self.record.stretches, self.num_requests
+        index, first, last = (stretches[name] for name in ("index", "first_pass", "last_pass"))
+        if self.client.cancel_ns is not None and not all(self.client.sent.ok):
+            seen = self.record.passes["end_ns"] + self.client.response_latency_ns <= self.client.cancel_ns
+            cut = np.where(np.array(self.client.sent.ok)[index], self.num_passes, np.count_nonzero(seen))
+            last = np.minimum(last, cut - 1)
+            keep = last >= first
+            index, first, last = index[keep], first[keep], last[keep]
+        order = np.lexsort((first, index))
+        index, first, last = index[order], first[order], last[order]
+        lengths = last - first + 1
+        tokens = np.bincount(index, lengths, minlength=count).astype(np.int64)
+        before = np.cumsum(lengths) - lengths
+        starts = np.searchsorted(index, np.arange(count))
+        some = tokens > 0
+        ends = np.searchsorted(index, np.arange(count), side="right") - 1
+        first_visible = np.full(count, NONE, np.int64)
+        last_visible = np.full(count, NONE, np.int64)
+        first_visible[some] = first[starts[some]]
+        last_visible[some] = last[ends[some]]
+        first_ordinal = before - before[starts[index]] if len(index) else before
+        return Responses(index, first, last, first_ordinal, tokens, first_visible, last_visible)

@@ -1,0 +1,340 @@
+"""The tables of a replay's bundle, made from its columns without a Python step per row where rows are many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+
+from engine.bundle.arrays import coded, lists, numbers, texts
+from engine.bundle.schema import RESOLUTIONS
+from engine.replay_blocks import Blocks, spans
+from engine.replay_result import Ints, ReplayResult
+from engine.serving.contract import ServerRecord
+from engine.serving.members import members
+from engine.serving.record import EVICT
+from engine.timing.contract import PassQueries, PassTimes
+
+BATCH_ROWS = 500_000
+"""About how many tokens a batch of the tables that grow with tokens holds."""
+CLASSES = ("decode_only", "mixed", "prefill_only")
+QUERY_COLUMNS = (
+    "num_prefill_requests",
+    "sum_prefill_tokens",
+    "sum_prefill_kv_tokens",
+    "num_decode_requests",
+    "sum_decode_kv_tokens",
+)
+SERVED_BY = "0"
+"""``worker_id`` of the one replica; its only rank is 0."""
+
+
+def play_name(source_trace_id: str, incarnation: int) -> str:
+    """``play_id`` of a play: its name in the trace, with a counter when it is played again."""
+    return f"{source_trace_id}#{incarnation}" if incarnation else source_trace_id
+
+
+def request_name(conversation_id: str, turn: int, incarnation: int) -> str:
+    """``request_id`` of a turn: what it is in the trace, with a counter when its play is played again."""
+    return f"{play_name(conversation_id, incarnation)}/{turn}"
+
+
+class Tables:
+    """The tables of one replay; each method makes one, in the order that a bundle wants."""
+
+    def __init__(self, result: ReplayResult) -> None:
+        self.result = result
+        self.responses = result.responses()
+        sent = result.client.sent
+        self._names = [
+            request_name(c.conversation.conversation_id, turn, c.live.incarnation)
+            for c, turn in zip(sent.conversation, sent.turn, strict=True)
+        ]
+        self._rank = np.empty(len(self._names), np.int64)  # of each request when sorted by name
+        self._rank[sorted(range(len(self._names)), key=self._names.__getitem__)] = np.arange(len(self._names))
+
+    @cached_property
+    def times(self) -> PassTimes:
+        """The timing model's answer for each pass, in parts."""
+        passes = self.result.record.passes
+        return self.result.timing.explain(PassQueries(*(passes[name] for name in QUERY_COLUMNS)))
+
+    @cached_property
+    def _blocks(self) -> Blocks:
+        return Blocks(self.result)
+
+    @cached_property
+    def _chunk_times(self) -> Ints:
+        """When the tokens of each pass reach their clients."""
+        return self.result.record.passes["end_ns"] + self.result.client.response_latency_ns
+
+    def requests(self) -> pa.Table:
+        """One row per request that was sent."""
+        result, responses, served = self.result, self.responses, self.result.record.requests
+        sent = result.client.sent
+        talks = [c.conversation for c in sent.conversation]
+        plays = [c.live for c in sent.conversation]
+        prompt = np.array([c.walk.prompt_tokens[t] for c, t in zip(sent.conversation, sent.turn, strict=True)], np.int64)
+        asked = np.array([c.turns[t].output_tokens for c, t in zip(talks, sent.turn, strict=True)], np.int64)
+        admitted = served["first_admit_pass"] >= 0
+        dispatched = np.array(sent.dispatched_ns, np.int64)
+        spawned_by = [c.spawned_by for c in sent.conversation]
+        columns = {
+            "request_id": texts(self._names),
+            "source_trace_id": _coded([p.play.source_trace_id for p in plays]),
+            "conversation_id": _coded([c.conversation_id for c in talks]),
+            "turn_index": numbers(np.array(sent.turn, np.int64)),
+            "play_id": _coded([play_name(p.play.source_trace_id, p.incarnation) for p in plays]),
+            "lane": numbers(np.array([p.lane for p in plays], np.int64)),
+            "parent_request_id": texts([self._names[index] if index >= 0 else None for index in spawned_by]),
+            "agent_depth": numbers(np.array([c.depth for c in talks], np.int64)),
+            "phase": coded(dispatched >= 0, ("warmup", "profile")),
+            "status": coded(~np.array(sent.ok, np.bool_), ("ok", "canceled")),
+            **self._served_by(len(talks)),
+            "scheduled_ns": numbers(np.array(sent.scheduled_ns, np.int64)),
+            "dispatched_ns": numbers(dispatched),
+            "received_ns": numbers(served["received_ns"]),
+            "first_admit_ns": numbers(served["first_admit_ns"], admitted),
+            "first_visible_ns": _at(self._chunk_times, responses.first_visible_pass),
+            "last_visible_ns": _at(self._chunk_times, responses.last_visible_pass),
+            "end_ns": numbers(np.array(sent.end_ns, np.int64)),
+            "released_ns": numbers(self._released()),
+            "input_tokens": numbers(prompt),
+            "requested_output_tokens": numbers(asked),
+            "output_tokens": numbers(responses.tokens),
+            "cached_tokens": numbers(served["cached_tokens"], admitted),
+            "recomputed_tokens": numbers(served["recomputed_tokens"]),
+            "preemptions": numbers(served["preemptions"]),
+        }
+        if result.knobs["record_events"]:
+            size, everyone = result.keys.block_size, np.arange(len(talks))
+            prompt_blocks = prompt // size
+            with_outputs = (prompt + np.maximum(served["output_tokens"], 1) - 1) // size
+            columns["prompt_block_hashes"] = self._blocks.lists(everyone, np.zeros_like(prompt), prompt_blocks)
+            columns["output_block_hashes"] = self._blocks.lists(everyone, prompt_blocks, with_outputs)
+        order = np.lexsort((self._rank, dispatched))
+        return _table(columns).take(numbers(order))
+
+    def passes(self) -> Iterator[pa.RecordBatch]:
+        """One row per forward pass, with its batch where that is asked for."""
+        record = self.result.record
+        count = self.result.num_passes
+        if not self.result.knobs["record_members"]:
+            yield from self._pass_batch(0, count)
+            return
+        per_pass = record.passes["num_prefill_requests"] + record.passes["num_decode_requests"]
+        for first, last in _ranges(per_pass):
+            yield from self._pass_batch(first, last)
+
+    def _pass_batch(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        """The passes ``first .. last - 1`` as one batch."""
+        if first == last:
+            return
+        passes = {name: column[first:last] for name, column in self.result.record.passes.items()}
+        times, names = self.times, list(self.result.record.passes)
+        columns = {name: numbers(passes[name]) for name in names if not name.startswith("var_") and "_var_" not in name}
+        for name in ("var_prefill_length", "var_decode_kv_tokens", "queued_var_prefill_length", "queued_var_decode_kv_tokens"):
+            columns[name] = numbers(passes[name], ~np.isnan(passes[name]))
+        ordinal = numbers(np.arange(first, last))
+        phases = self.result.phases
+        starts = np.array([p.start_ns for p in phases], np.int64)
+        phase = np.searchsorted(starts, passes["start_ns"], side="right") - 1
+        columns |= {
+            "pass_index": ordinal,
+            "step": ordinal,
+            **self._served_by(last - first),
+            "phase": coded(np.maximum(phase, 0), [p.name for p in phases]),
+            "duration_ns": numbers(passes["end_ns"] - passes["start_ns"]),
+            "kv_blocks_total": numbers(np.full(last - first, usable_blocks(self.result.knobs["kv_blocks"]), np.int64)),
+            "period_ns": numbers(passes["period_ns"], passes["period_ns"] >= 0),
+            "resolution": coded(times.resolution[first:last], RESOLUTIONS),
+            "prefill_ns": numbers(times.prefill_ns[first:last]),
+            "decode_ns": numbers(times.decode_ns[first:last]),
+            "overhead_ns": numbers(times.overhead_ns[first:last]),
+        }
+        if self.result.knobs["record_members"]:
+            batch = members(self.result.record, first, last - 1)
+            fields = {
+                "request_id": texts(self._names).take(numbers(batch.index)),
+                "computed_before": numbers(batch.computed_before),
+                "scheduled_tokens": numbers(batch.scheduled_tokens),
+            }
+            items = pa.StructArray.from_arrays(list(fields.values()), names=list(fields))
+            columns["members"] = lists(batch.offsets(first, last - 1), items)
+        yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def chunks(self) -> Iterator[pa.RecordBatch]:
+        """One row per token that reached its client; tokens exist only as ranges of passes until here."""
+        responses, count = self.responses, self.result.num_passes
+        order = np.argsort(self._rank[responses.index], kind="stable")  # of one pass, by name
+        index, begin, end = responses.index[order], responses.first_pass[order], responses.last_pass[order] + 1
+        ordinal_at_zero = responses.first_ordinal[order] - begin
+        per_pass = np.cumsum(np.bincount(begin, minlength=count + 1) - np.bincount(end, minlength=count + 1))
+        for first, last in _ranges(per_pass[:count]):
+            low, high = np.maximum(begin, first), np.minimum(end, last)
+            lengths = np.maximum(high - low, 0)
+            key = spans(low, lengths) * len(begin) + np.repeat(np.arange(len(begin)), lengths)
+            key.sort()  # by pass, then by name: a request has one stretch at a time
+            at, stretch = np.divmod(key, len(begin))
+            columns = {
+                "request_id": coded(index[stretch], self._names),
+                "ordinal": numbers(ordinal_at_zero[stretch] + at),
+                "time_ns": numbers(self._chunk_times[at]),
+                "tokens": numbers(np.ones(len(at), np.int64)),
+                "visible": numbers(np.ones(len(at), np.bool_)),
+            }
+            yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def admissions(self) -> pa.Table:
+        """One row per admission, first or again."""
+        rows = self.result.record.admissions
+        columns = {
+            "request_id": coded(rows["index"], self._names),
+            **self._served_by(len(rows["index"])),
+            **{
+                name: numbers(rows[name])
+                for name in (
+                    "ordinal",
+                    "time_ns",
+                    "pass_index",
+                    "cached_tokens",
+                    "hit_blocks",
+                    "is_readmission",
+                    "waiting_ahead",
+                )
+            },
+        }
+        order = np.lexsort((self._rank[rows["index"]], rows["time_ns"]))
+        return _table(columns).take(numbers(order))
+
+    def kv_events(self) -> pa.Table:
+        """Every cache event; within a pass preemptions, then hits and readmissions, then stores and evictions."""
+        record, blocks = self.result.record, self._blocks
+        gone, admitted, events = record.preemptions, record.admissions, record.events
+        keep = (admitted["hit_blocks"] > 0) | admitted["is_readmission"]
+        admitted = {name: column[keep] for name, column in admitted.items()}
+        whole = _computed_at_preemption(record) // self.result.keys.block_size
+        again = np.where(admitted["is_readmission"], _READMIT, _HIT)
+        kind = np.concatenate(
+            [np.full(len(whole), _PREEMPT), again, np.where(events["kind"] == EVICT, _EVICT, _STORE)]
+        )
+        pass_index = np.concatenate([gone["pass_index"], admitted["pass_index"], events["pass_index"]])
+        index = np.concatenate([gone["index"], admitted["index"], events["index"]])
+        # The blocks of a preemption or an admission are the first of their request; a partly filled one has no hash.
+        leading = np.concatenate([whole, admitted["hit_blocks"]])
+        first_keys = blocks.keys(np.repeat(index[: len(leading)], leading), spans(np.zeros_like(leading), leading))
+        keys = np.concatenate([first_keys, record.event_keys[spans(events["first_key"], events["num_keys"])]])
+        offsets = np.concatenate([[0], np.cumsum(np.concatenate([leading, events["num_keys"]]))])
+        parents = np.zeros_like(kind)
+        stores = np.flatnonzero(kind == _STORE)
+        parents[stores] = blocks.parents(keys[offsets[stores]])
+        time = record.passes["start_ns"][pass_index]
+        released = np.concatenate([np.zeros_like(leading), events["released_ns"]])
+        columns = {
+            "time_ns": numbers(time),
+            "pass_index": numbers(pass_index),
+            **self._served_by(len(kind)),
+            "kind": coded(kind, KINDS_OF_EVENT),
+            "request_id": coded(index, self._names),
+            "num_blocks": numbers(np.concatenate([gone["num_blocks"], admitted["hit_blocks"], events["num_keys"]])),
+            "block_hashes": lists(offsets, numbers(blocks.hashes(keys))),
+            "parent_hash": numbers(blocks.hashes(parents), parents != 0),
+            "reason": coded(np.where((kind == _EVICT) | (kind == _PREEMPT), 0, -1), ("capacity",)),
+            "age_ns": numbers(time - released, kind == _EVICT),
+        }
+        table = _table(columns).take(numbers(np.argsort(pass_index, kind="stable")))
+        return table.append_column("event_index", numbers(np.arange(len(kind))))
+
+    def coverage(self) -> pa.Table:
+        """One row per distinct query to the timing model, with how often it was put and the time that rests on it."""
+        passes, times = self.result.record.passes, self.times
+        prefills, decodes = passes["num_prefill_requests"] > 0, passes["num_decode_requests"] > 0
+        group = np.where(prefills & decodes, 1, np.where(prefills, 2, 0))
+        axes = [group, *(passes[name] for name in QUERY_COLUMNS)]
+        order = np.lexsort(axes[::-1])
+        axes = [axis[order] for axis in axes]
+        first = np.ones(len(order), np.bool_)
+        if len(order):
+            first[1:] = np.any([axis[1:] != axis[:-1] for axis in axes], axis=0)
+        at = np.flatnonzero(first)
+        counts = np.diff(np.append(at, len(order)))
+        modelled = np.add.reduceat(times.total_ns[order], at) if len(at) else np.empty(0, np.int64)
+        named = ("prefill_requests", "new_tokens", "prefill_kv_tokens", "decode_requests", "decode_kv_tokens")
+        columns = {
+            "class": coded(axes[0][at], CLASSES),
+            **{name: numbers(axis[at]) for name, axis in zip(named, axes[1:], strict=True)},
+            "verify_width": numbers(np.ones(len(at), np.int64)),
+            "resolution": coded(times.resolution[order[at]], RESOLUTIONS),
+            "source": coded(times.source[order[at]], times.sources),
+            "count": numbers(counts),
+            "modelled_ns": numbers(modelled),
+            "sites": coded(times.sites[order[at]], times.site_names),
+        }
+        return _table(columns)
+
+    def _released(self) -> Ints:
+        """When the engine let each request go: at the end of its last pass, or when it learned of the cancel."""
+        ends = self.result.record.passes["end_ns"][self.result.record.requests["last_token_pass"]]
+        for index, time in self.result.aborted_ns.items():
+            ends[index] = time
+        return ends
+
+    def _served_by(self, rows: int) -> dict[str, pa.Array]:
+        zeros = np.zeros(rows, np.int64)
+        return {"worker_id": coded(zeros, (SERVED_BY,)), "dp_rank": numbers(zeros)}
+
+
+KINDS_OF_EVENT = ("hit", "store", "evict", "preempt", "readmit")
+_HIT, _STORE, _EVICT, _PREEMPT, _READMIT = range(5)
+
+
+def usable_blocks(kv_blocks: int) -> int:
+    """KV blocks that requests can hold: vLLM keeps one as its null block."""
+    return kv_blocks - 1
+
+
+def _computed_at_preemption(record: ServerRecord) -> Ints:
+    """Tokens with KV that each preempted request had: those of the admission that the preemption ended."""
+    admissions, chunks, stretches = record.admissions, record.prefill_chunks, record.stretches
+    computed = np.zeros(len(admissions["seq"]) and int(admissions["seq"].max()) + 1, np.int64)
+    np.maximum.at(computed, chunks["seq"], chunks["computed_before"] + chunks["scheduled_tokens"])
+    decoded = stretches["last_pass"] - stretches["first_pass"]
+    np.maximum.at(computed, stretches["seq"], stretches["computed_after_first"] + decoded)
+    gone = record.preemptions["index"]
+    by_request = np.lexsort((admissions["ordinal"], admissions["index"]))
+    first = np.searchsorted(admissions["index"][by_request], gone)
+    earlier = np.zeros_like(gone)
+    order = np.argsort(gone, kind="stable")
+    starts = np.searchsorted(gone[order], gone[order])
+    earlier[order] = np.arange(len(gone)) - starts
+    return computed[admissions["seq"][by_request[first + earlier]]]
+
+
+def _ranges(rows_per_pass: Ints) -> Iterator[tuple[int, int]]:
+    """Consecutive passes with about BATCH_ROWS rows together, as (first, last + 1)."""
+    ends = np.cumsum(rows_per_pass)
+    first = 0
+    while first < len(ends):
+        done = int(ends[first - 1]) if first else 0
+        last = max(first + 1, int(np.searchsorted(ends, done + BATCH_ROWS, side="right")))
+        yield first, last
+        first = last
+
+
+def _at(times: Ints, passes: Ints) -> pa.Array:
+    """The time of each pass; NULL where there is none."""
+    if not len(times):
+        return numbers(np.zeros(len(passes), np.int64), np.zeros(len(passes), np.bool_))
+    return numbers(times[passes], passes >= 0)
+
+
+def _coded(values: Sequence[str]) -> pa.DictionaryArray:
+    codes: dict[str, int] = {}
+    indices = [codes.setdefault(value, len(codes)) for value in values]
+    return coded(np.array(indices, np.int32), list(codes))
+
+
+def _table(columns: dict[str, pa.Array]) -> pa.Table:
+    return pa.Table.from_arrays(list(columns.values()), names=list(columns))

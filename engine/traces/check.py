@@ -1,0 +1,70 @@
+"""A trace must be a forest: every conversation reached once, from a turn of its parent."""
+
+from __future__ import annotations
+
+from engine.errors import GapscopeError
+from engine.traces.tree import Play, Trace
+
+
+def check_trace(trace: Trace, where: str) -> None:
+    """Make sure that every play can be played to its end.
+
+    Raises:
+        GapscopeError: no plays; a conversation without turns, named twice, unknown, or not reached from its root
+            (a cycle); a child that contradicts its parent; tokens or think times below their minimum.
+    """
+    if not trace.plays:
+        raise GapscopeError(f"{where}: the trace has no plays.")
+    for play in trace.plays:
+        _check_play(play, where)
+
+
+def _check_play(play: Play, where: str) -> None:
+    where = f"{where}, play {play.source_trace_id}"
+    by_id = {c.conversation_id: c for c in play.conversations}
+    if len(by_id) != len(play.conversations):
+        raise GapscopeError(f"{where}: a conversation is named twice.")
+    if not play.conversations or play.conversations[0].parent is not None:
+        raise GapscopeError(f"{where}: expected a root conversation (one without a parent) first.")
+    reached = {play.conversations[0].conversation_id}
+    for conversation in play.conversations:
+        name = conversation.conversation_id
+        if not conversation.turns:
+            raise GapscopeError(f"{where}: conversation {name} has no turns.")
+        for number, turn in enumerate(conversation.turns):
+            if turn.output_tokens < 1 or turn.think_ns < 0 or (turn.hash_ids is None) != (turn.prompt_tokens is None):
+                raise GapscopeError(
+                    f"{where}: turn {number} of {name} needs at least 1 output token, a think time of at least 0, "
+                    "and either segments or hash ids with a prompt length."
+                )
+            for child_id in turn.spawn:
+                child = by_id.get(child_id)
+                if child is None:
+                    raise GapscopeError(f"{where}: turn {number} of {name} spawns {child_id}, which is not there.")
+                if child.parent != name or child.after_turn != number:
+                    raise GapscopeError(
+                        f"{where}: {child_id} is spawned by turn {number} of {name} but says that its parent is "
+                        f"{child.parent} after turn {child.after_turn}."
+                    )
+                if child_id in reached:
+                    raise GapscopeError(f"{where}: {child_id} is spawned twice.")
+                reached.add(child_id)
+    _check_reached(play, where, {c.conversation_id: c.parent for c in play.conversations}, reached)
+
+
+def _check_reached(play: Play, where: str, parents: dict[str, str | None], reached: set[str]) -> None:
+    if len(play.conversations) == 1:
+        return
+    root = play.conversations[0].conversation_id
+    good = {root}
+    for name in parents:
+        trail: list[str] = []
+        at: str | None = name
+        while at is not None and at not in good:
+            if at in trail:
+                raise GapscopeError(f"{where}: a cycle of parents: " + " -> ".join([*trail[trail.index(at) :], at]) + ".")
+            trail.append(at)
+            at = parents.get(at)
+        if at is None or name not in reached:
+            raise GapscopeError(f"{where}: {name} is not spawned by any turn that the root {root} leads to.")
+        good.update(trail)
