@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 import json
 import math
 import struct
@@ -62,7 +63,7 @@ def by_the_book(values: list[Any], type_: str, parts: dict[str, str] | None = No
     digests = [sha(bytes(v is not None for v in values))]
     if type_ in ("int64", "uint64", "float64", "bool"):
         form = {"int64": "<q", "uint64": "<Q", "float64": "<d", "bool": "<B"}[type_]
-        digests.append(sha(b"".join(struct.pack(form, 0 if not v else v) for v in values)))
+        digests.append(sha(b"".join(struct.pack(form, v or 0) for v in values)))
     elif type_ == "text":
         encoded = ["" if v is None else v for v in values]
         digests.append(sha(b"".join(struct.pack("<q", len(e.encode())) for e in encoded)))
@@ -110,7 +111,7 @@ def test_batches_may_end_anywhere(rows: list[dict], cuts: list[int]) -> None:
     table = pa.Table.from_pylist(rows, SCHEMA)
     running = TableDigest(SCHEMA)
     edges = sorted({0, len(rows), *(min(c, len(rows)) for c in cuts)})
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in itertools.pairwise(edges):
         for batch in table.slice(start, end - start).to_batches():
             running.update(batch)
     assert running.hexdigest() == digest(rows)
@@ -202,7 +203,9 @@ def test_zero_and_nan_have_one_form() -> None:
 
 
 def test_slices_are_read_where_they_begin() -> None:
-    rows = [{"i": k, "s": f"s{k}", "d": "a", "h": [k], "m": [{"request_id": "r", "scheduled_tokens": k}]} for k in range(9)]
+    rows = [
+        {"i": k, "s": f"s{k}", "d": "a", "h": [k], "m": [{"request_id": "r", "scheduled_tokens": k}]} for k in range(9)
+    ]
     table = pa.Table.from_pylist(rows, SCHEMA)
     assert table_digest(table.slice(3, 4)) == digest(rows[3:7])
 
