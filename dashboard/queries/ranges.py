@@ -64,3 +64,13 @@ def lanes(store: Store, run_id: str) -> int | None:
     """Configured concurrency in sessions, where the identity knows it."""
     value = store.bundle(run_id).identity.value("client", "lanes")
     return None if value is None else int(value)
+
+
+def gpus(store: Store, run_id: str) -> int | None:
+    """How many GPUs the deployment has; None where the identity does not say, or says another kind of part."""
+    identity = store.bundle(run_id).identity
+    part, count = identity.value("hardware", "part"), identity.value("hardware", "count")
+    if part is None or count is None:
+        return None
+    known = ("nvidia", "amd instinct", "gpu", "h100", "h200", "b200", "gb200", "a100", "mi3")
+    return int(count) if any(name in str(part).lower() for name in known) else None

@@ -5,14 +5,12 @@ SELECT
     count(*) FILTER (status = 'ok') AS ok,
     sum(input_tokens) FILTER (status = 'ok') AS input_tokens,
     sum(output_tokens) FILTER (status = 'ok') AS output_tokens,
-    sum(cached_tokens) FILTER (status = 'ok' AND cached_tokens IS NOT NULL) AS cached_tokens,
+    count(cached_tokens) FILTER (status = 'ok') AS reuse_recorded,
+    sum(cached_tokens) FILTER (status = 'ok') AS cached_tokens,
     sum(input_tokens) FILTER (status = 'ok' AND cached_tokens IS NOT NULL) AS prompt_tokens,
     sum((input_tokens - 1) // $block_size * $block_size) FILTER (status = 'ok' AND cached_tokens IS NOT NULL) AS reusable_tokens,
-    sum(preemptions) AS preemptions,
     count(preemptions) AS preemptions_recorded,
-    count(*) AS attempted,
-    min(dispatched_ns) FILTER (status = 'ok') AS first_dispatch_ns,
-    max(last_visible_ns) FILTER (status = 'ok') AS last_visible_ns
+    sum(preemptions) AS preemptions
 FROM {run.population}
-GROUP BY ALL
-ORDER BY ALL
+GROUP BY lane
+ORDER BY lane

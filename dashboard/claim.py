@@ -1,0 +1,74 @@
+"""The bounded claim: what a comparison shows, and what it does not, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dashboard.metrics import Population
+
+if TYPE_CHECKING:
+    from dashboard.compare import Row
+    from dashboard.gates import GateResult
+    from dashboard.queries.cohort import MatchedSubset
+    from dashboard.queries.identity import IdentityDiff
+
+_LABELS = {
+    "blind_prediction": "A blind prediction: at its sealing the measured run was neither held nor fitted on.",
+    "diagnostic": "A diagnostic replay: it takes something from a measurement or covers a part, and predicts nothing.",
+    "post_result_exploratory": "Exploratory: the result could have been known when the replay was made.",
+    "measured_repeat": "Two measured runs: their gap is run-to-run variation, not an error of a model.",
+}
+
+
+def claim(
+    rows: Sequence[Row],
+    gates: Sequence[GateResult],
+    label: str,
+    population: Population,
+    matched: MatchedSubset,
+    diff: IdentityDiff,
+) -> list[str]:
+    """Sentences, the first of them the label. A passed mean never claims a tail."""
+    known = {str(row.key): row for row in rows}
+    sentences = [_LABELS[label]]
+    sentences.append(
+        f"Over {matched.measured_ok} measured and {matched.replay_ok} replayed successes ({population.words}), "
+        f"{_gaps(known, ('ttft.mean', 'tpot.mean', 'e2e.mean', 'request_rate'))}."
+    )
+    compared = [row for row in rows if row.state != "not comparable"]
+    inside = [row for row in compared if row.state in ("~", "same")]
+    unjudged = [row for row in compared if row.noise is None and row.state != "same"]
+    sentences.append(
+        f"{len(inside)} of {len(compared)} compared numbers are equal or inside the noise of the measured side"
+        + (f"; for {len(unjudged)} the noise is unknown." if unjudged else ".")
+    )
+    if gates:
+        failed = [result.gate.text for result in gates if result.verdict == "fail"]
+        sentences.append(
+            f"Of {len(gates)} gates {len(gates) - len(failed)} hold"
+            + (f"; these do not: {', '.join(failed)}." if failed else ".")
+        )
+    else:
+        sentences.append("No acceptance contract was given, so nothing here passes or fails.")
+    not_shown = [f"{row.key} ({row.reason})" for row in rows if row.state == "not comparable"]
+    tails = [str(row.key) for row in rows if row.key.statistic in ("p95", "p99") and row.state in ("better", "worse")]
+    if tails:
+        sentences.append(f"Not shown: agreement in the tail; outside the noise are {', '.join(tails)}.")
+    if not_shown:
+        sentences.append(f"Not comparable: {'; '.join(not_shown)}.")
+    if diff.unknown:
+        sentences.append(
+            f"{diff.unknown} identity fields are unknown on a side and {diff.differing} differ: "
+            "the claim holds for the recorded deployment only."
+        )
+    return sentences
+
+
+def _gaps(known: dict[str, Row], names: Sequence[str]) -> str:
+    parts = []
+    for name in names:
+        row = known.get(name) or next((r for key, r in known.items() if key.startswith(name + ".")), None)
+        if row is not None and row.gap is not None:
+            parts.append(f"{row.key.label} {row.key.statistic.replace('_', ' ')} {row.gap:+.1%}")
+    return "gaps are " + ", ".join(parts) if parts else "no gap is defined"

@@ -1,0 +1,274 @@
+"""A replay beside a measured run: rows with their state, ledgers, consistency, gates, and warnings as values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from dashboard.claim import claim
+from dashboard.gates import Gate, GateResult, judge
+from dashboard.metrics import (
+    HEADLINE,
+    HEADLINE_METRICS,
+    HEADLINE_STATISTICS,
+    MEASURES,
+    Estimator,
+    Population,
+    Window,
+)
+from dashboard.noise import Noise, noise
+from dashboard.numbers import Key, Number, number
+from dashboard.queries.cohort import Ledger, MatchedSubset, ledger, matched_subset
+from dashboard.queries.identity import IdentityDiff, identity, repeats
+from dashboard.queries.ranges import lanes
+from dashboard.store import Store
+from engine.bundle import make_label
+from engine.errors import GapscopeError
+
+State = Literal["better", "worse", "differs", "~", "same", "not comparable"]
+
+RATES = ("request_rate", "output_rate", "total_rate", "output_rate_per_gpu")
+
+LABELS = {
+    "blind_prediction": "blind prediction",
+    "diagnostic": "diagnostic",
+    "post_result_exploratory": "post-result exploratory",
+    "measured_repeat": "measured against measured",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number on both sides. ``gap`` = replay / measured - 1, signed, on unrounded values.
+
+    ``state`` reads from the replay's side: ``~`` is inside the noise, ``differs`` a number without a better side.
+    ``reason`` says why a pair is not comparable, or what the state rests on.
+    """
+
+    key: Key
+    measured: Number
+    replay: Number
+    gap: float | None
+    noise: Noise | None
+    state: State
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Warn:
+    """Something a reader must know before trusting the table. ``code`` is stable."""
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Consistency:
+    """Little's law on one side: in-flight = fixed-window throughput times mean E2E, in requests.
+
+    ``observed`` is the time average counted from the rows; ``lanes`` the configured sessions, which hold think time
+    and so exceed the requests in flight.
+    """
+
+    little: float | None
+    observed: float | None
+    lanes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that the verdict page and ``gapscope compare`` show.
+
+    ``rows`` holds the sample statistics, the rates of the chosen window and the other measures; ``rates`` the rates
+    of every window. A passed mean claims nothing about a tail: ``claim`` says what was and what was not shown.
+    """
+
+    measured: str
+    replay: str
+    label: str
+    population: Population
+    estimator: Estimator
+    window: Window
+    rows: tuple[Row, ...]
+    rates: tuple[Row, ...]
+    warnings: tuple[Warn, ...]
+    gates: tuple[GateResult, ...]
+    ledgers: tuple[Ledger, Ledger]
+    consistency: tuple[Consistency, Consistency]
+    matched: MatchedSubset
+    identity: IdentityDiff
+    repeats: tuple[str, ...]
+    claim: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every gate holds; true without gates, as nothing was asked."""
+        return all(result.verdict == "pass" for result in self.gates)
+
+    def row(self, text: str) -> Row:
+        """The row of a number, by its text form."""
+        return next(row for row in (*self.rows, *self.rates) if str(row.key) == text)
+
+
+def compare(
+    store: Store,
+    measured: str,
+    replay: str,
+    population: Population = HEADLINE,
+    estimator: Estimator = Estimator.LINEAR,
+    window: Window = Window.FIXED,
+    gates: Sequence[Gate] = (),
+    metrics: Sequence[str] = HEADLINE_METRICS,
+) -> Comparison:
+    """Compare two runs of the store.
+
+    Raises:
+        GapscopeError: a run is absent, altered, or has no requests to compare.
+    """
+    for run_id in (measured, replay):
+        if "requests" not in store.tables(run_id):
+            raise GapscopeError(
+                f"Run {run_id} is a {store.bundle(run_id).kind} without requests: expected a measured run and a replay."
+            )
+    key = (
+        "compare",
+        measured,
+        replay,
+        population,
+        estimator,
+        window,
+        tuple(gates),
+        tuple(metrics),
+        tuple(repeats(store, measured)),
+    )
+
+    def make() -> Comparison:
+        return _compare(store, measured, replay, population, estimator, window, gates, metrics)
+
+    found: Comparison = store.remember(key, make)
+    return found
+
+
+def _compare(
+    store: Store,
+    measured: str,
+    replay: str,
+    population: Population,
+    estimator: Estimator,
+    window: Window,
+    gates: Sequence[Gate],
+    metrics: Sequence[str],
+) -> Comparison:
+    same = tuple(other for other in repeats(store, measured) if other != replay)
+    pair = (measured, replay)
+
+    def row(key: Key) -> Row:
+        return compare_number(store, pair, key, population, estimator, same)
+
+    samples = [row(Key(name, statistic)) for name in metrics for statistic in HEADLINE_STATISTICS]
+    rates = {each: [row(Key(name, each.value)) for name in RATES] for each in Window}
+    others = [row(Key(name, s)) for name, m in MEASURES.items() if name not in RATES for s in m.statistics]
+    rows = [*samples, *rates[window], *others]
+    ledgers = (ledger(store, measured), ledger(store, replay))
+    diff = identity(store, measured, replay)
+    matched = matched_subset(store, measured, replay, population)
+    label = pair_label(store, measured, replay)
+    results = tuple(judge(store, measured, replay, gate, estimator) for gate in gates)
+    return Comparison(
+        measured=measured,
+        replay=replay,
+        label=label,
+        population=population,
+        estimator=estimator,
+        window=window,
+        rows=tuple(rows),
+        rates=tuple(r for each in Window for r in rates[each]),
+        warnings=tuple(_warnings(store, pair, population, rows, ledgers, diff, same)),
+        gates=results,
+        ledgers=ledgers,
+        consistency=(_consistency(store, measured, population), _consistency(store, replay, population)),
+        matched=matched,
+        identity=diff,
+        repeats=same,
+        claim=tuple(claim(rows, results, label, population, matched, diff)),
+    )
+
+
+def pair_label(store: Store, measured: str, replay: str) -> str:
+    """What a pair may claim, from the replay's lineage; a key of LABELS."""
+    right = store.bundle(replay)
+    if right.kind != "replay":
+        return "measured_repeat"
+    return make_label(right, store.bundle(measured))
+
+
+def compare_number(
+    store: Store,
+    pair: tuple[str, str],
+    key: Key,
+    population: Population,
+    estimator: Estimator,
+    repeats: tuple[str, ...],
+) -> Row:
+    """One number on both sides, with gap, noise and state; ``repeats`` are other runs of the measured experiment."""
+    measured, replay = pair
+    own = population.for_side(replay)
+    left = number(store, measured, key, own, estimator)
+    right = number(store, replay, key, population.for_side(measured), estimator)
+    if left.value is None or right.value is None:
+        side, missing = ("measured", left) if left.value is None else ("replay", right)
+        return Row(key, left, right, None, None, "not comparable", f"{side}: {missing.why or 'undefined'}")
+    spread = noise(store, measured, key, own, estimator, repeats, left)
+    gap = right.value / left.value - 1 if left.value else None
+    if right.value == left.value:
+        return Row(key, left, right, 0.0 if gap is None else gap, spread, "same", "equal values")
+    if spread is not None and spread.holds(right.value):
+        return Row(key, left, right, gap, spread, "~", f"inside the noise: {spread.words}")
+    reason = f"outside the noise: {spread.words}" if spread else "noise unknown: no repeat in the store"
+    if key.direction == "neither":
+        return Row(key, left, right, gap, spread, "differs", reason)
+    better = (right.value < left.value) == (key.direction == "lower")
+    return Row(key, left, right, gap, spread, "better" if better else "worse", reason)
+
+
+def _consistency(store: Store, run_id: str, population: Population) -> Consistency:
+    complete = Population(population.phase)
+    little = number(store, run_id, Key("in_flight", "little"), complete)
+    observed = number(store, run_id, Key("in_flight", "observed"), complete)
+    return Consistency(little.value, observed.value, lanes(store, run_id))
+
+
+def _warnings(
+    store: Store,
+    pair: tuple[str, str],
+    population: Population,
+    rows: Sequence[Row],
+    ledgers: tuple[Ledger, Ledger],
+    diff: IdentityDiff,
+    repeats: tuple[str, ...],
+) -> list[Warn]:
+    found = []
+    if diff.regime_differs:
+        names = ", ".join(row.label for row in diff.regime_differs)
+        found.append(Warn("regime", f"Not like for like: {names} differ, and they define the regime."))
+    for side, run_id, told in zip(("measured", "replay"), pair, ledgers, strict=True):
+        for problem in told.problems:
+            found.append(Warn("ledger", f"The {side} ledger does not balance: {problem}"))
+        for check in store.bundle(run_id).qualification:
+            if check.verdict == "fail":
+                found.append(Warn("qualification", f"The {side} run failed {check.check}: {check.detail}"))
+    if population.matched:
+        found.append(Warn("subset", "Matched source-turns are a diagnostic subset, not the headline."))
+    weak = [str(row.key) for row in rows if not (row.measured.supported and row.replay.supported)]
+    weak = [name for name in weak if name.split(".")[-1].startswith("p")]
+    if weak:
+        found.append(Warn("support", f"Too few values for {', '.join(weak)}: a percentile p needs 1/(1-p) of them."))
+    if not repeats:
+        found.append(Warn("noise", "No repeat of the measured run in the store: noise is a bootstrap or unknown."))
+    time_inside = next((row.replay.value for row in rows if str(row.key) == "coverage.time"), None)
+    if time_inside is not None and time_inside < 1:
+        found.append(
+            Warn("coverage", f"{1 - time_inside:.1%} of the modelled time lies outside the timing model's domain.")
+        )
+    return found

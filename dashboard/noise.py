@@ -1,0 +1,171 @@
+"""How far a number of the measured side moves when nothing changes.
+
+Repeats of the measured run (equal identity) say it best. Without any, the measured rows are drawn again: whole lanes
+of a closed loop, as its requests depend on each other, else single requests. Seeded, so the same rows give the same
+interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dashboard.metrics import HEADLINE_STATISTICS, METRICS, Estimator, Population
+from dashboard.numbers import Key, Number, hit_parts, number, rate_parts, totals
+from dashboard.queries.ranges import lanes as configured_lanes
+from dashboard.samples import Sample, sample
+from dashboard.store import Store
+
+RESAMPLES = 200
+SEED = 20_251
+COVERED = (2.5, 97.5)  # percentiles of the resampled statistic
+MAX_POINTS = 4_000
+"""A larger sample is drawn again as this many bins of neighbouring values: the interval needs no more."""
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """Values of the measured side that are as good as the one measured: from ``low`` to ``high``, in its unit.
+
+    ``n`` counts repeats, or resamples of ``units`` lanes or requests.
+    """
+
+    kind: Literal["repeats", "lanes", "requests"]
+    low: float
+    high: float
+    n: int
+    units: int = 0
+
+    def holds(self, value: float) -> bool:
+        """Whether a value is inside."""
+        return self.low <= value <= self.high
+
+    def relative(self, measured: float) -> tuple[float, float] | None:
+        """The interval as signed gaps; None where the measured value is zero."""
+        if measured == 0:
+            return None
+        return self.low / measured - 1, self.high / measured - 1
+
+    @property
+    def words(self) -> str:
+        """Where it comes from."""
+        if self.kind == "repeats":
+            return f"largest deviation of {self.n} repeat{'s' if self.n > 1 else ''} of the measured run"
+        return f"bootstrap over {self.units} {self.kind}, {self.n} resamples, central 95 %"
+
+
+def noise(
+    store: Store,
+    run_id: str,
+    key: Key,
+    population: Population,
+    estimator: Estimator,
+    repeats: tuple[str, ...],
+    measured: Number,
+) -> Noise | None:
+    """The noise of a number of the measured run, or None where nothing says it.
+
+    With repeats it is the measured value give or take the largest deviation of a repeat.
+    """
+    if measured.value is None:
+        return None
+    if repeats and not population.matched:
+        others = [number(store, other, key, population, estimator).value for other in repeats]
+        known = [value for value in others if value is not None]
+        if known:
+            spread = max(abs(value - measured.value) for value in known)
+            return Noise("repeats", measured.value - spread, measured.value + spread, len(known))
+    cache_key = ("noise", run_id, key, population, estimator)
+    found: Noise | None = store.remember(cache_key, lambda: _bootstrap(store, run_id, key, population, estimator))
+    return found
+
+
+def _bootstrap(store: Store, run_id: str, key: Key, population: Population, estimator: Estimator) -> Noise | None:
+    closed = store.bundle(run_id).identity.value("client", "loop") != "open" and configured_lanes(store, run_id)
+    if key.metric in METRICS:
+        found = sample(store, run_id, METRICS[key.metric], population)
+        by_lane = bool(closed) and len(np.unique(found.lanes)) > 1 and int(found.lanes.min()) >= 0
+        if METRICS[key.metric].source in ("itl", "chunk_gap", "passes") and not by_lane:
+            return None  # gaps of one request and neighbouring passes are not independent
+        wanted = HEADLINE_STATISTICS if key.statistic in HEADLINE_STATISTICS else (key.statistic,)
+        draw = ("resampled", run_id, key.metric, population, estimator, wanted)
+        values = store.remember(draw, lambda: resampled(found, wanted, estimator, by_lane))[key.statistic]
+        units = len(np.unique(found.lanes)) if by_lane else found.n
+        return _interval(values, "lanes" if by_lane else "requests", units)
+    if not closed:
+        return None
+    if key.metric in ("request_rate", "output_rate", "total_rate", "output_rate_per_gpu"):
+        parts = rate_parts(store, run_id, key, population)
+        if parts.why:
+            return None
+        return _interval(_sums(parts.counts) / parts.seconds, "lanes", len(parts.counts))
+    if key.metric == "hit_ratio":
+        reused, whole = hit_parts(key, totals(store, run_id, population))
+        return _interval(_sums(reused) / np.maximum(_sums(whole), 1), "lanes", len(reused))
+    if key.metric == "preemptions":
+        of = Population("all") if key.statistic == "capture" else population
+        counts = totals(store, run_id, of).sums["preemptions"]
+        return _interval(_sums(counts), "lanes", len(counts))
+    return None
+
+
+def _interval(values: Floats, kind: Literal["lanes", "requests"], units: int) -> Noise | None:
+    if units < 2 or not len(values):
+        return None
+    low, high = np.percentile(values, COVERED)
+    return Noise(kind, float(low), float(high), len(values), units)
+
+
+def _sums(counts: npt.NDArray[Any]) -> Floats:
+    """Sums of a count per lane over resamples of the lanes."""
+    draws = np.random.default_rng(SEED).integers(0, len(counts), (RESAMPLES, len(counts)))
+    return np.asarray(counts, dtype=np.float64)[draws].sum(axis=1)
+
+
+def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by_lane: bool) -> dict[str, Floats]:
+    """Statistics of a sample drawn again RESAMPLES times, by whole lanes or by single values; the draws are shared."""
+    if found.n < 2:
+        return {name: np.empty(0) for name in statistics}
+    random = np.random.default_rng(SEED)
+    bins = np.arange(found.n) * min(found.n, MAX_POINTS) // found.n
+    points = np.bincount(bins, found.values) / np.bincount(bins)
+    if by_lane:
+        names, member = np.unique(found.lanes, return_inverse=True)
+        held = np.stack([np.bincount(bins[member == lane], minlength=len(points)) for lane in range(len(names))])
+        draws = random.multinomial(len(names), np.full(len(names), 1 / len(names)), RESAMPLES)
+        weights = draws.astype(np.float64) @ held
+    else:
+        weights = random.multinomial(found.n, np.bincount(bins) / found.n, RESAMPLES).astype(np.float64)
+    upto = np.cumsum(weights, axis=1)
+    return {name: weighted_statistic(points, weights, upto, name, estimator) for name in statistics}
+
+
+def weighted_statistic(points: Floats, weights: Floats, upto: Floats, name: str, estimator: Estimator) -> Floats:
+    """The statistic of each sample (row) that holds the sorted points as many times as its weights say.
+
+    ``upto`` are the running sums of ``weights`` along a row.
+    """
+    n = upto[:, -1]
+    if name == "mean":
+        return np.asarray(weights @ points / n)
+    if name == "std":
+        mean = weights @ points / n
+        return np.asarray(np.sqrt(np.maximum(weights @ points**2 / n - mean**2, 0)))
+    share = {"min": 0.0, "max": 1.0}[name] if name in ("min", "max") else float(name[1:]) / 100
+    rank = (n - 1) * share
+    if estimator is Estimator.NEAREST_RANK:
+        return _at(points, upto, np.floor(rank + 0.5))
+    low = np.floor(rank)
+    below = _at(points, upto, low)
+    return np.asarray(below + (_at(points, upto, np.minimum(low + 1, n - 1)) - below) * (rank - low))
+
+
+def _at(points: Floats, upto: Floats, rank: Floats) -> Floats:
+    index = [np.searchsorted(row, r, side="right") for row, r in zip(upto, rank, strict=True)]
+    return points[np.array(index)]
