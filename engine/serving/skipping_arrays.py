@@ -1,0 +1,35 @@
+"""Small steps on whole columns of numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.serving.contract import Columns
+
+Ints = npt.NDArray[np.int64]
+
+
+def flat(names: tuple[str, ...], values: list[int]) -> Columns:
+    """Rows laid end to end as named columns."""
+    table = np.array(values, np.int64).reshape(-1, len(names))
+    return {name: np.ascontiguousarray(table[:, position]) for position, name in enumerate(names)}
+
+
+def ceil_div(values: Ints, divisor: int) -> Ints:
+    """Quotients rounded up: whole blocks that hold so many tokens."""
+    return -(-values // divisor)
+
+
+def ranges(counts: Ints) -> Ints:
+    """0, 1, ... below each count, one range after another."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
+
+
+def spread(at: Ints, values: Ints, length: int) -> Ints:
+    """``values`` at the positions ``at`` of an array of zeros."""
+    column = np.zeros(length, np.int64)
+    column[at] = values
+    return column
