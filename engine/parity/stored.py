@@ -40,13 +40,14 @@ class StoredBlocks:
             if event["kind"] != "store":
                 continue
             parent = event["parent_hash"]
-            contents = event["content_hashes"] or [None] * len(event["block_hashes"])
-            for block, content in zip(event["block_hashes"], contents, strict=True):
+            blocks = event["block_hashes"] or []
+            contents = event["content_hashes"] or [None] * len(blocks)
+            for block, content in zip(blocks, contents, strict=True):
                 self._parent[block] = parent
                 if content is not None:
                     self._content[block] = content
                 parent = block
-            stored += event["block_hashes"]
+            stored += blocks
         return stored
 
     def continue_keys(self, request: int, given: list[Any]) -> list[Any]:

@@ -292,6 +292,19 @@ class PlainServer:
         request.blocks = []
         request.stretch = None
 
+    def check_integrity(self) -> None:
+        """Check pool, block tables and queues against each other (between two passes).
+
+        Raises:
+            AssertionError: they disagree (a defect of the program).
+        """
+        self.pool.check_integrity([request.blocks for request in self._running])
+        for request in self._running:
+            assert len(request.blocks) == self._blocks(request.computed), "blocks do not hold the computed tokens"
+            assert 0 < request.computed < request.known, "a running request has nothing to compute"
+        assert not any(request.blocks for request in self._waiting), "a waiting request holds blocks"
+        assert len(self._running) <= self.config.max_num_seqs, "more run than may"
+
     # -- the record --------------------------------------------------------------------------------------------
 
     def _write_pass(self, batch: list[_Work], start_ns: int, num_preempted: int) -> int:
