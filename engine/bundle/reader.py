@@ -218,7 +218,8 @@ def find_bundle(stores: Sequence[Path], ref: str) -> Bundle:
         return open_bundle(paths[found[0]])
     if found:
         raise GapscopeError(f"Run {ref!r} could be any of {', '.join(found)}. Give more of the id.")
-    near = get_close_matches(ref, paths, n=3, cutoff=0.4) or list(paths)[:3]
+    names = {name.rpartition("-")[0]: name for name in reversed(paths)} | {name: name for name in paths}
+    near = list(dict.fromkeys(names[n] for n in get_close_matches(ref, names, n=3))) or list(paths)[:3]
     where = ", ".join(str(store) for store in stores) or "any store"
     hint = f" Near it: {', '.join(near)}." if near else " There are no runs there."
     raise GapscopeError(f"No run {ref!r} in {where}.{hint}")
