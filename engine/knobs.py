@@ -90,8 +90,7 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "lanes",
         "client",
-        "lanes: closed loop; trace: each play starts when it arrived in the recording, whatever the load (lanes are not "
-        "used)",
+        "lanes: closed loop; trace: each play starts when it arrived in the recording, whatever the load",
         choices=("lanes", "trace"),
     ),
     Knob(
@@ -185,7 +184,8 @@ KNOBS: tuple[Knob, ...] = (
         float,
         -1.0,
         "client",
-        "dispatch (or cancel) to the engine, which takes it between two passes; negative: as fitted (0 for fixed timing)",
+        "dispatch (or cancel) to the engine, which takes it between two passes; negative: as fitted (0 for fixed "
+        "timing)",
         "ms",
         -1,
         60_000,
@@ -195,7 +195,7 @@ KNOBS: tuple[Knob, ...] = (
         float,
         -1.0,
         "client",
-        "end of a pass to its tokens at the client; delays no GPU or KV release; negative: as fitted (0 for fixed timing)",
+        "end of a pass to its tokens at the client; frees nothing later; negative: as fitted (0 for fixed timing)",
         "ms",
         -1,
         60_000,
@@ -329,12 +329,12 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
     for given in (base or {}, changes):
         for name, value in given.items():
             values[name] = _known(name).parse(value)
-    if values["wrap"] and not values["duration_s"]:
-        raise GapscopeError("Knob wrap=true needs an end: expected duration_s above 0, or wrap=false.")
+    if values["wrap"] and not (values["duration_s"] and values["arrivals"] == "lanes"):
+        raise GapscopeError("Knob wrap=true needs an end and lanes: expected duration_s above 0 and arrivals=lanes.")
     if values["max_num_batched_tokens"] < values["max_num_seqs"]:
         raise GapscopeError(
             f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "
-            f"max_num_seqs={values['max_num_seqs']}: expected a token budget that holds one token of each running request."
+            f"max_num_seqs={values['max_num_seqs']}: expected a budget that holds one token of each running request."
         )
     return values
 

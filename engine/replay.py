@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from engine import knobs as knob_table
-from engine.bundle import BundleWriter, slugify
+from engine.bundle import Bundle, BundleWriter, slugify
 from engine.errors import GapscopeError
 from engine.replay_identity import identity_of, knobs_from_run, lineage_of
 from engine.replay_result import ReplayResult
@@ -19,7 +21,7 @@ from engine.timing import build_timing
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
 from engine.workload.client import ClosedLoopClient
-from engine.workload.content import BlockKeys
+from engine.workload.hash_ids import block_keys_of
 
 __all__ = ["Canceled", "knobs_from_run", "replay", "resolve_host_terms", "simulate"]
 
@@ -77,11 +79,20 @@ def simulate(
     asked = knob_table.resolve(knobs)
     values = resolve_host_terms(asked, model)
     begun, begun_cpu = time.perf_counter(), time.process_time()
-    keys = BlockKeys(trace, values["block_size"])
+    keys = block_keys_of(trace, values["block_size"])
     client = ClosedLoopClient(trace, values, keys)
     if server is None:
         server = make_server(server_config(values), timing, values["core"])
     watch = _Watch(progress, cancel, begun) if progress or cancel else None
+    with _collector_paused():
+        aborted = _run(client, server, watch)
+        record = server.finish()
+    host = {"wall_s": time.perf_counter() - begun, "cpu_s": time.process_time() - begun_cpu}
+    return ReplayResult(trace, asked, values, timing, keys, client, record, aborted, host)
+
+
+def _run(client: ClosedLoopClient, server: Server, watch: _Watch | None) -> dict[int, int]:
+    """The event loop; returns when the engine dropped each request that the client canceled."""
     aborted: dict[int, int] = {}
     now = client.start_ns
     while True:
@@ -100,10 +111,19 @@ def simulate(
         elif until is not None:
             now = max(now, until)
         else:
-            break
-    record = server.finish()
-    host = {"wall_s": time.perf_counter() - begun, "cpu_s": time.process_time() - begun_cpu}
-    return ReplayResult(trace, asked, values, timing, keys, client, record, aborted, host)
+            return aborted
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection: a replay makes next to none, and each full collection walks the whole trace."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class _Watch:
@@ -137,7 +157,7 @@ def replay(
     store: Path,
     title: str | None = None,
     slug: str | None = None,
-    like: Any = None,
+    like: Bundle | None = None,
     held: Sequence[str] = (),
     parent_run: str | None = None,
     progress: Progress | None = None,
@@ -152,7 +172,7 @@ def replay(
         store: the folder that gets the bundle.
         title: what people read; made from the workload where not given.
         slug: first part of the run id; made from the title where not given.
-        like: the measured run whose deployment is replayed (a :class:`engine.bundle.Bundle`): the changed knobs are
+        like: the measured run whose deployment is replayed: the changed knobs are
             named against it, and its model, hardware and topology are assumed.
         held: ids of the measured runs in the stores, for the label of a comparison.
         parent_run: the replay that this one varies.
@@ -180,7 +200,7 @@ def write(
     *,
     title: str | None = None,
     slug: str | None = None,
-    like: Any = None,
+    like: Bundle | None = None,
     held: Sequence[str] = (),
     parent_run: str | None = None,
     cancel: Callable[[], bool] | None = None,
@@ -192,7 +212,8 @@ def write(
             "duration_s, or shorter think times."
         )
     tables, values = Tables(result), result.knobs
-    title = title or f"Replay of {like.title if like is not None else result.trace.name}"
+    of = result.trace.name if like is None else like.title
+    title, slug = title or f"Replay of {of}", slug or _slug(like, result.trace, title)
     wanted: list[tuple[str, Any]] = [("requests", tables.requests), ("passes", tables.passes)]
     if values["record_events"]:
         wanted.append(("kv_events", tables.kv_events))
@@ -201,7 +222,7 @@ def write(
         wanted.append(("chunks", tables.chunks))
     wanted.append(("coverage", tables.coverage))
     identity = identity_of(result, model, like)
-    with BundleWriter(store, "replay", slug or slugify(title), title, identity) as writer:
+    with BundleWriter(store, "replay", slug, title, identity) as writer:
         for name, rows in wanted:
             if cancel and cancel():
                 raise Canceled
@@ -210,5 +231,11 @@ def write(
             phases=result.phases,
             lineage=lineage_of(result, model, like, held, parent_run),
             never_issued=result.client.never_issued,
-            host={name: round(value, 6) for name, value in result.host.items()},
+            host={"core": values["core"], **{name: round(value, 6) for name, value in result.host.items()}},
         )
+
+
+def _slug(like: Bundle | None, trace: Trace, title: str | None) -> str:
+    if title is None and like is not None:
+        return slugify(f"{like.run_id.rpartition('-')[0]}-replay")
+    return slugify(title or f"{trace.name}-replay")

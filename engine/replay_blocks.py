@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from engine.bundle.arrays import lists, numbers
 from engine.replay_result import Ints, ReplayResult
 from engine.serving.record import private_key
+from engine.workload.content import NO_KEY, Hashes
 
-Hashes = npt.NDArray[np.uint64]
 _PRIVATE_STRIDE = private_key(0, 0) - private_key(1, 0)
 
 
@@ -45,30 +44,34 @@ class Blocks:
         self._begin = np.array(begin, np.int64)
         given = [len(c.walk.keys[t]) for c, t in zip(sent.conversation, sent.turn, strict=True)]
         self._given = np.array(given, np.int64)
-        self._hashes = result.keys.hashes()
-        self._parents = result.keys.parents()
+        self._content = result.keys
 
     def keys(self, index: Ints, position: Ints) -> Ints:
         """Content keys of the blocks at these positions of these requests."""
         shared = position < self._given[index]
-        out = private_key(index, position)  # type: ignore[arg-type]  # arithmetic, so whole columns will do
+        out: Ints = private_key(0, 0) - index * _PRIVATE_STRIDE - position
         out[shared] = self._flat[self._begin[index[shared]] + position[shared]]
         return out
 
     def hashes(self, keys: Ints) -> Hashes:
         """Content hashes of keys."""
-        return np.where(keys > 0, self._hashes[np.maximum(keys, 0)], keys.view(np.uint64))
+        out = keys.view(np.uint64).copy()
+        shared = keys >= 0
+        out[shared] = self._content.hashes(keys[shared])
+        return out
 
     def parents(self, keys: Ints) -> Ints:
-        """Key of the block before each; 0 where the block is the first of a prompt."""
-        parents = np.maximum(self._parents[np.maximum(keys, 0)], 0)
-        private = keys < 0
+        """Key of the block before each; NO_KEY where the block is the first of a prompt."""
+        out = np.full(len(keys), NO_KEY, np.int64)
+        shared = keys >= 0
+        out[shared] = self._content.parents(keys[shared])
+        private = ~shared
         index, position = np.divmod(private_key(0, 0) - keys[private], _PRIVATE_STRIDE)
-        before = np.zeros(len(index), np.int64)
+        before = np.full(len(index), NO_KEY, np.int64)
         inner = position > 0
         before[inner] = self.keys(index[inner], position[inner] - 1)
-        parents[private] = before
-        return parents
+        out[private] = before
+        return out
 
     def lists(self, index: Ints, first: Ints, last: Ints) -> pa.ListArray:
         """For each row the hashes of the blocks ``first .. last - 1`` of the request ``index``."""

@@ -17,11 +17,13 @@ from engine.replay_result import ReplayResult
 SIMULATED_ENGINE = "vllm"
 ASSUMED_GROUPS = ("source", "model", "tokenizer", "hardware", "topology", "speculation", "kernels", "capacity")
 """What a replay takes over from the deployment it stands for; the rest are its own settings."""
-NOT_ASSUMED = frozenset({"launch", "overlay_files", "patches", "distribution", "packages", "load", "placement", "host", "os"})
+NOT_ASSUMED = frozenset(
+    ("launch", "overlay_files", "patches", "distribution", "packages", "load", "placement", "host", "os", "seed")
+)
 """Facts of that group that belong to the recording alone."""
 KNOB_GROUPS = ("client", "capacity", "scheduler")
-OWN_KNOBS = frozenset({"core"})
-"""Knobs that are fields of an identity but say nothing about a deployment."""
+FREE_KNOBS = frozenset({"core"})
+"""Knobs that change how a replay is computed but nothing in it: no part of its identity."""
 
 
 def package_version() -> str:
@@ -44,7 +46,7 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
     for group in KNOB_GROUPS:
         for name in FIELDS[group]:
             value = bundle.identity.value(group, name)
-            if name in knob_table.BY_NAME and name not in OWN_KNOBS and value is not None:
+            if name in knob_table.BY_NAME and name not in FREE_KNOBS and value is not None:
                 found[name] = value
     usable = bundle.identity.value("capacity", "usable_kv_blocks")
     if "kv_blocks" not in found and usable is not None:
@@ -73,7 +75,7 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, like: Bun
     identity.set("trace", "rows", sum(len(c.turns) for p in result.trace.plays for c in p.conversations), "trace file")
     for group in KNOB_GROUPS:
         for name in FIELDS[group]:
-            if name in values:
+            if name in values and name not in FREE_KNOBS:
                 identity.set(group, name, values[name], f"knob {name}")
     identity.set("capacity", "usable_kv_blocks", values["kv_blocks"] - 1, "knob kv_blocks, less the null block")
     identity.set("capacity", "hash_algorithm", None, "content is named, not hashed")
@@ -154,18 +156,19 @@ def lineage_of(
     held: Sequence[str],
     parent_run: str | None,
 ) -> dict[str, Any]:
-    """What the replay rests on. ``knobs_changed`` holds, by name, the values against those of ``like`` or the defaults."""
+    """What the replay rests on. ``knobs_changed`` has ``{name: {from, to}}`` against ``like``, or the defaults."""
     base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
     changed = {
         name: {"from": base[name], "to": value}
         for name, value in result.asked.items()
-        if value != base[name] and name not in OWN_KNOBS
+        if value != base[name] and name not in FREE_KNOBS
     }
     fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] == "fpm" else ()
-    canonical = json.dumps(result.knobs, sort_keys=True, separators=(",", ":"))
+    config = {name: value for name, value in result.knobs.items() if name not in FREE_KNOBS}
+    canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return replay_lineage(
         fitted_on=[{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted],
-        config=result.knobs,
+        config=config,
         knobs_changed=changed,
         store_held_at_seal=held,
         parent_run=parent_run,

@@ -16,6 +16,7 @@ from engine.serving.contract import ServerRecord
 from engine.serving.members import members
 from engine.serving.record import EVICT
 from engine.timing.contract import PassQueries, PassTimes
+from engine.workload.content import NO_KEY
 
 BATCH_ROWS = 500_000
 """About how many tokens a batch of the tables that grow with tokens holds."""
@@ -76,7 +77,9 @@ class Tables:
         sent = result.client.sent
         talks = [c.conversation for c in sent.conversation]
         plays = [c.live for c in sent.conversation]
-        prompt = np.array([c.walk.prompt_tokens[t] for c, t in zip(sent.conversation, sent.turn, strict=True)], np.int64)
+        prompt = np.array(
+            [c.walk.prompt_tokens[t] for c, t in zip(sent.conversation, sent.turn, strict=True)], np.int64
+        )
         asked = np.array([c.turns[t].output_tokens for c, t in zip(talks, sent.turn, strict=True)], np.int64)
         admitted = served["first_admit_pass"] >= 0
         dispatched = np.array(sent.dispatched_ns, np.int64)
@@ -135,7 +138,12 @@ class Tables:
         passes = {name: column[first:last] for name, column in self.result.record.passes.items()}
         times, names = self.times, list(self.result.record.passes)
         columns = {name: numbers(passes[name]) for name in names if not name.startswith("var_") and "_var_" not in name}
-        for name in ("var_prefill_length", "var_decode_kv_tokens", "queued_var_prefill_length", "queued_var_decode_kv_tokens"):
+        for name in (
+            "var_prefill_length",
+            "var_decode_kv_tokens",
+            "queued_var_prefill_length",
+            "queued_var_decode_kv_tokens",
+        ):
             columns[name] = numbers(passes[name], ~np.isnan(passes[name]))
         ordinal = numbers(np.arange(first, last))
         phases = self.result.phases
@@ -217,9 +225,7 @@ class Tables:
         admitted = {name: column[keep] for name, column in admitted.items()}
         whole = _computed_at_preemption(record) // self.result.keys.block_size
         again = np.where(admitted["is_readmission"], _READMIT, _HIT)
-        kind = np.concatenate(
-            [np.full(len(whole), _PREEMPT), again, np.where(events["kind"] == EVICT, _EVICT, _STORE)]
-        )
+        kind = np.concatenate([np.full(len(whole), _PREEMPT), again, np.where(events["kind"] == EVICT, _EVICT, _STORE)])
         pass_index = np.concatenate([gone["pass_index"], admitted["pass_index"], events["pass_index"]])
         index = np.concatenate([gone["index"], admitted["index"], events["index"]])
         # The blocks of a preemption or an admission are the first of their request; a partly filled one has no hash.
@@ -227,7 +233,7 @@ class Tables:
         first_keys = blocks.keys(np.repeat(index[: len(leading)], leading), spans(np.zeros_like(leading), leading))
         keys = np.concatenate([first_keys, record.event_keys[spans(events["first_key"], events["num_keys"])]])
         offsets = np.concatenate([[0], np.cumsum(np.concatenate([leading, events["num_keys"]]))])
-        parents = np.zeros_like(kind)
+        parents = np.full(len(kind), NO_KEY, np.int64)
         stores = np.flatnonzero(kind == _STORE)
         parents[stores] = blocks.parents(keys[offsets[stores]])
         time = record.passes["start_ns"][pass_index]
@@ -240,7 +246,7 @@ class Tables:
             "request_id": coded(index, self._names),
             "num_blocks": numbers(np.concatenate([gone["num_blocks"], admitted["hit_blocks"], events["num_keys"]])),
             "block_hashes": lists(offsets, numbers(blocks.hashes(keys))),
-            "parent_hash": numbers(blocks.hashes(parents), parents != 0),
+            "parent_hash": numbers(blocks.hashes(parents), parents != NO_KEY),
             "reason": coded(np.where((kind == _EVICT) | (kind == _PREEMPT), 0, -1), ("capacity",)),
             "age_ns": numbers(time - released, kind == _EVICT),
         }

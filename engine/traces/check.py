@@ -62,7 +62,9 @@ def _check_reached(play: Play, where: str, parents: dict[str, str | None], reach
         at: str | None = name
         while at is not None and at not in good:
             if at in trail:
-                raise GapscopeError(f"{where}: a cycle of parents: " + " -> ".join([*trail[trail.index(at) :], at]) + ".")
+                raise GapscopeError(
+                    f"{where}: a cycle of parents: " + " -> ".join([*trail[trail.index(at) :], at]) + "."
+                )
             trail.append(at)
             at = parents.get(at)
         if at is None or name not in reached:

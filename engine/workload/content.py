@@ -1,23 +1,28 @@
 """What the blocks of a conversation hold: names under which a prefix cache finds them again.
 
-A block is named by the block before it and by the slices of content in it; each distinct name gets a small whole
-number, its *key*. So two blocks have one key exactly when they hold the same tokens after the same prefix. The keys of
-a conversation grow as one list: the keys of turn k are a prefix of it, and a fork starts from its parent's.
+Each block has a whole number, its *key*: two blocks have one key exactly when they hold the same tokens after the same
+prefix. The keys of a conversation grow as one list: those of turn k are a prefix of it, and a fork starts from its
+parent's.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import GapscopeError
-from engine.traces.tree import Conversation, Trace, Turn
+from engine.traces.tree import Conversation, Turn
 
 Slice = tuple[str, int, int]  # content, first token, tokens
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+NO_KEY = -(1 << 63)
+"""In columns of keys: there is no such block."""
 MASK = (1 << 64) - 1
+ODD = 0x9E3779B97F4A7C15
 
 
 def output_content(conversation_id: str, turn_index: int) -> str:
@@ -49,28 +54,41 @@ class Walk:
     def __init__(self) -> None:
         self.prompt_tokens: list[int] = []
         self.keys: list[Sequence[int]] = []
-        self.chains: list[list[int]] = []
+        self.chains: list[Sequence[int]] = []
         self.marks: dict[int, Mark] = {}
 
 
-class BlockKeys:
-    """The keys of everything that is played in one replay: 1, 2, 3, ... in the order of first use."""
+class BlockKeys(Protocol):
+    """One way of naming blocks. Keys are never negative."""
 
-    def __init__(self, trace: Trace, block_size: int) -> None:
-        self.block_size = block_size
-        self._known: dict[tuple[int, str | int | tuple[Slice, ...], int], int] = {}
-        self._hash_block = trace.hash_block_tokens
-        if self._hash_block is not None and (self._hash_block < block_size or self._hash_block % block_size):
-            raise GapscopeError(
-                f"Trace {trace.name} names blocks of {self._hash_block} tokens but block_size={block_size}: expected "
-                "the same number or one that divides it."
-            )
+    block_size: int
 
     def walk(self, conversation: Conversation, base: Mark | None, incarnation: int) -> Walk:
         """The conversation from ``base`` on (None: from nothing).
 
         Different incarnations share no block, not even of a common system prompt.
         """
+
+    def hashes(self, keys: Ints) -> Hashes:
+        """A 64-bit hash of the content of each block and of all before it, the same in every replay of a trace."""
+
+    def parents(self, keys: Ints) -> Ints:
+        """The key of the block before each; NO_KEY where a block is the first of its prompt."""
+
+
+class InternedKeys:
+    """Names a block by the block before it and the slices of content in it, and numbers the names from 1 on.
+
+    ``hash_block`` is how many tokens a hash id of the trace stands for, where prompts are given by hash ids.
+    """
+
+    def __init__(self, block_size: int, hash_block: int | None = None) -> None:
+        self.block_size = block_size
+        self._hash_block = hash_block or block_size
+        self._known: dict[tuple[int, str | int | tuple[Slice, ...], int], int] = {}
+
+    def walk(self, conversation: Conversation, base: Mark | None, incarnation: int) -> Walk:
+        """See :class:`BlockKeys`."""
         if conversation.turns[0].hash_ids is not None:
             return self._walk_hash_ids(conversation.turns, -incarnation)
         return self._walk_segments(conversation, base or Mark(0, [], ()), -incarnation)
@@ -111,15 +129,13 @@ class BlockKeys:
             partial.append((content, offset, tokens - offset))
 
     def _walk_hash_ids(self, turns: list[Turn], root: int) -> Walk:
-        if self._hash_block is None:
-            raise GapscopeError("The trace names blocks by hash ids but not how many tokens one of them holds.")
         walk, known, size = Walk(), self._known, self.block_size
         offsets = range(0, self._hash_block, size)
         so_far: tuple[int, ...] = ()
         keys: list[int] = []
         for turn in turns:
-            if turn.hash_ids is None or turn.prompt_tokens is None:
-                raise GapscopeError("A conversation of the trace names the blocks of some turns only.")
+            assert turn.hash_ids is not None
+            assert turn.prompt_tokens is not None
             ids = turn.hash_ids
             if ids[: len(so_far)] == so_far:
                 new = ids[len(so_far) :]
@@ -136,11 +152,8 @@ class BlockKeys:
             walk.chains.append(keys)
         return walk
 
-    def hashes(self) -> npt.NDArray[np.uint64]:
-        """A 64-bit hash of the content of each key and of all before it; [0] is unused.
-
-        Unlike keys, hashes are the same in every replay of the same content.
-        """
+    def hashes(self, keys: Ints) -> Hashes:
+        """See :class:`BlockKeys`."""
         contents: dict[str | int, int] = {}
         out = [0]
         for parent, content, offset in self._known:
@@ -148,15 +161,16 @@ class BlockKeys:
             if isinstance(content, tuple):
                 own = 0
                 for name, first, tokens in content:
-                    own = _mix(own, _content_hash(contents, name) + first * 0x9E3779B97F4A7C15 + tokens)
+                    own = _mix(own, _content_hash(contents, name) + first * ODD + tokens)
             else:
-                own = _content_hash(contents, content) + offset * 0x9E3779B97F4A7C15
+                own = _content_hash(contents, content) + offset * ODD
             out.append(_mix(above, own))
-        return np.array(out, np.uint64)
+        return np.array(out, np.uint64)[keys]
 
-    def parents(self) -> npt.NDArray[np.int64]:
-        """The key of the block before each key, 0 or less for the first block of a prompt; [0] is unused."""
-        return np.array([0, *(parent for parent, _, _ in self._known)], np.int64)
+    def parents(self, keys: Ints) -> Ints:
+        """See :class:`BlockKeys`."""
+        parents = np.array([0, *(parent for parent, _, _ in self._known)], np.int64)[keys]
+        return np.where(parents > 0, parents, NO_KEY)
 
 
 def _content_hash(seen: dict[str | int, int], content: str | int) -> int:

@@ -1,0 +1,112 @@
+"""Block keys of traces that name the blocks of their prompts themselves, where the names can be used as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+
+import numpy as np
+
+from engine.errors import GapscopeError
+from engine.traces.tree import Conversation, Trace, Turn
+from engine.workload.content import NO_KEY, BlockKeys, Hashes, InternedKeys, Ints, Mark, Walk
+
+LARGEST_ID = 1 << 26
+"""Larger hash ids are numbered anew, so that a column by id fits into memory."""
+
+
+def block_keys_of(trace: Trace, block_size: int) -> BlockKeys:
+    """The cheapest way of naming the blocks of ``trace`` that is right for it.
+
+    Raises:
+        GapscopeError: blocks of the trace cannot be divided into blocks of ``block_size``, or only some turns have
+            hash ids.
+    """
+    turns = [turn for play in trace.plays for conversation in play.conversations for turn in conversation.turns]
+    named = sum(turn.hash_ids is not None for turn in turns)
+    if not named:
+        return InternedKeys(block_size)
+    if named < len(turns) or trace.hash_block_tokens is None:
+        raise GapscopeError(
+            f"Trace {trace.name} names the blocks of {named} of its {len(turns)} turns: expected hash ids for all of "
+            "them, and their block size, or for none."
+        )
+    hash_block = trace.hash_block_tokens
+    if hash_block % block_size:
+        raise GapscopeError(
+            f"Trace {trace.name} names blocks of {hash_block} tokens but block_size={block_size}: expected the same "
+            "number or one that divides it."
+        )
+    before = _before(trace)
+    return InternedKeys(block_size, hash_block) if before is None else ChainedHashIds(before, block_size, hash_block)
+
+
+class ChainedHashIds:
+    """Uses hash ids as keys: each always follows the same one, so it names everything before it as well.
+
+    A hash id of several blocks stands for as many consecutive keys. ``before`` has the id before each id, -1 where it
+    is the first of a prompt. What outputs hold is unknown, so keys end with the prompt.
+    """
+
+    def __init__(self, before: Ints, block_size: int, hash_block: int) -> None:
+        self.block_size = block_size
+        self._before = before
+        self._factor = hash_block // block_size
+        self._span = len(before) * self._factor  # keys of one incarnation
+
+    def walk(self, conversation: Conversation, base: Mark | None, incarnation: int) -> Walk:
+        """See :class:`BlockKeys`; what a conversation was forked from is in its ids already."""
+        walk, factor, shift = Walk(), self._factor, incarnation * self._span
+        for turn in conversation.turns:
+            ids, tokens = turn.hash_ids or (), turn.prompt_tokens or 0
+            keys: Sequence[int] = ids
+            if factor > 1 or shift:
+                keys = [key for i in ids for key in range(i * factor + shift, (i + 1) * factor + shift)]
+            whole = tokens // self.block_size
+            walk.prompt_tokens.append(tokens)
+            walk.keys.append(keys if len(keys) == whole else keys[:whole])
+        # The longest prompt holds the keys of every other, unless a prompt does not continue the one before.
+        longest = walk.keys[-1]
+        walk.chains = [longest if longest[: len(keys)] == keys else keys for keys in walk.keys]
+        return walk
+
+    def hashes(self, keys: Ints) -> Hashes:
+        """See :class:`BlockKeys`: the trace's own ids, or parts of them."""
+        return keys.astype(np.uint64)
+
+    def parents(self, keys: Ints) -> Ints:
+        """See :class:`BlockKeys`."""
+        incarnation, key = np.divmod(keys, self._span)
+        before = self._before[key // self._factor]
+        outer = np.where(before >= 0, incarnation * self._span + (before + 1) * self._factor - 1, NO_KEY)
+        return np.where(key % self._factor > 0, keys - 1, outer)
+
+
+def _before(trace: Trace) -> Ints | None:
+    """The id before each hash id of the trace; None where ids are large or have more than one before them."""
+    added: list[Sequence[int]] = []
+    heads: list[int] = []
+    for play in trace.plays:
+        for conversation in play.conversations:
+            _collect(conversation.turns, added, heads)
+    lengths = np.array([len(ids) for ids in added], np.int64)
+    ids = np.fromiter(chain.from_iterable(added), np.int64, int(lengths.sum()))
+    if not len(ids) or ids.min() < 0 or ids.max() > LARGEST_ID:
+        return None
+    previous = np.concatenate([[-1], ids[:-1]])
+    starts = (np.cumsum(lengths) - lengths)[lengths > 0]
+    previous[starts] = np.array(heads, np.int64)[lengths > 0]
+    before = np.full(int(ids.max()) + 1, -1, np.int64)
+    before[ids] = previous
+    return before if (before[ids] == previous).all() else None
+
+
+def _collect(turns: Sequence[Turn], added: list[Sequence[int]], heads: list[int]) -> None:
+    """Add what each prompt appends to the one before, and the id that this follows (-1: none)."""
+    so_far: tuple[int, ...] = ()
+    for turn in turns:
+        ids = turn.hash_ids or ()
+        longer = ids[: len(so_far)] == so_far
+        added.append(ids[len(so_far) :] if longer else ids)
+        heads.append(so_far[-1] if longer and so_far else -1)
+        so_far = ids
