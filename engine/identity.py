@@ -275,7 +275,11 @@ class Identity:
             ValueError: a group or field that :data:`FIELDS` does not list, a value that is not JSON, or no source.
         """
         if group not in FIELDS or field not in FIELDS[group]:
-            near = get_close_matches(field, FIELDS.get(group, GROUPS), n=1)
+            near = (
+                get_close_matches(field, FIELDS[group], n=1)
+                if group in FIELDS
+                else get_close_matches(group, GROUPS, n=1)
+            )
             raise ValueError(f"identity has no field {group}.{field}" + (f"; nearest: {near[0]}" if near else ""))
         if not source:
             raise ValueError(f"identity {group}.{field}: every value needs a source")
