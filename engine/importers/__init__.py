@@ -57,5 +57,7 @@ def import_any(path: Path, store: Path, **options: Any) -> str:
     for importer in IMPORTERS:
         if importer.recognises(path):
             return importer.run(path, store, **options)
+    schema = identity_schema(path)
+    says = f" Its identity.json has the schema {schema!r}." if schema else ""
     known = "; ".join(f"{i.name}: {i.describes}" for i in IMPORTERS)
-    raise GapscopeError(f"{path} is in no format that can be imported. Known are {known}.")
+    raise GapscopeError(f"{path} is in no format that can be imported.{says} Known are {known}.")

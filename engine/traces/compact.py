@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,16 @@ def write_compact(trace: Trace, path: Path) -> None:
         "notes": trace.notes,
     }
     table = pa.Table.from_pylist(rows, _COLUMNS).replace_schema_metadata({_KEY: json.dumps(head, sort_keys=True)})
-    path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, draft, compression="zstd", compression_level=9)
         os.replace(draft, path)
     except OSError as error:
         raise GapscopeError(f"Cannot write the compact trace {path}: {error.strerror or error}.") from error
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink()
 
 
 def is_compact(path: Path) -> bool:
@@ -105,7 +107,7 @@ def read_compact(path: Path) -> Trace:
     try:
         rows = pq.read_table(path, columns=_COLUMNS.names).cast(_COLUMNS).to_pylist()
         plays = _plays(rows)
-    except (pa.ArrowException, ValueError, KeyError, TypeError) as error:
+    except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
         raise GapscopeError(f"The compact trace {path} is damaged ({error}): write it anew from its source.") from error
     return Trace(
         name=head["name"],

@@ -15,6 +15,7 @@ from engine.jsonl import (
     DURATION,
     INTEGER,
     NUMBER,
+    OBJECT,
     TEXT,
     SkippedRow,
     Spec,
@@ -132,6 +133,10 @@ class Recording:
         """Tokens per KV block."""
         return int(need(self.identity, "scheduler.block_size", COUNT, self.path))
 
+    def ended_s(self, moment: str) -> float | None:
+        """When the client stopped (``stop``), canceled what was left (``cancel``) and was done (``end``)."""
+        return need(self.identity, f"end.t_{moment}_s", optional(NUMBER), self.path)
+
     def ns(self, seconds: float) -> int:
         """A time of the recording in nanoseconds from profile start."""
         return round(seconds * 1e9) - round(self.profile_start_s * 1e9)
@@ -156,11 +161,14 @@ def need(identity: Mapping[str, Any], field_path: str, kind: Type, path: Path) -
 
 
 def identity_schema(path: Path) -> str | None:
-    """What kind of recording a folder says it holds; None where it has no readable ``identity.json``."""
-    try:
-        schema = jsonl.read_object(path / "identity.json").get("schema")
-    except GapscopeError:
+    """What kind of recording a folder says it holds; None where it has no ``identity.json`` or that does not say.
+
+    Raises:
+        GapscopeError: ``identity.json`` cannot be read.
+    """
+    if not (path / "identity.json").is_file():
         return None
+    schema = jsonl.read_object(path / "identity.json").get("schema")
     return schema if isinstance(schema, str) else None
 
 
@@ -209,6 +217,10 @@ def read_recording(path: Path, skip_bad_rows: bool = False) -> Recording:
         ("phases.grace_s", DURATION),
         ("scheduler.block_size", Type("a whole number of at least 1", lambda v: type(v) is int and v >= 1)),
         ("workload.trace_sha256", TEXT),
+        ("end", optional(OBJECT)),
+        ("end.t_stop_s", optional(NUMBER)),
+        ("end.t_cancel_s", optional(NUMBER)),
+        ("end.t_end_s", optional(NUMBER)),
     ):
         need(identity, field_path, kind, path)
     return recording

@@ -38,7 +38,6 @@ class History:
     engine_preemptions: int | None = None
     admissions: list[Admission] = field(default_factory=list)
     preemptions: list[Preemption] = field(default_factory=list)
-    passes: int = 0
     scheduled_tokens: int = 0
     recomputed_tokens: int = 0
     """Tokens scheduled at positions that this request had scheduled before."""
@@ -69,7 +68,6 @@ def histories(recording: Recording) -> tuple[dict[str, History], list[int | None
             if kind in "nr":
                 history.admissions.append(Admission(row["iter"], row["t_start_s"], before, kind == "r"))
             after = before + scheduled
-            history.passes += 1
             history.scheduled_tokens += scheduled
             history.recomputed_tokens += max(0, min(after, history._reached) - before)
             history._reached, history._computed = max(history._reached, after), after

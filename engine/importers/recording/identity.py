@@ -80,6 +80,13 @@ _TELEMETRY = {
 # Of the launch arguments: numbers and switches, and these words. The rest may name paths or addresses.
 _LAUNCH_WORDS = frozenset({"dtype", "load_format", "prefix_caching_hash_algo", "scheduler_cls", "kv_cache_dtype"})
 _ARGUMENT = re.compile(r"'(\w+)': (?:'([^']*)'|(-?\d+(?:\.\d+)?)|(True|False))(?=[,}])")
+# What the engine does unless an argument says otherwise.
+_DEFAULTS = (
+    ("speculative_config", "speculation", "method", "none"),
+    ("tensor_parallel_size", "topology", "tp", 1),
+    ("pipeline_parallel_size", "topology", "pp", 1),
+    ("data_parallel_size", "topology", "attention_dp", 1),
+)
 _DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -108,6 +115,8 @@ def run_identity(record: Mapping[str, Any], fpm_schema: str | None, trace: Trace
     identity.set("trace", "name", trace.name, "trace file")
     identity.set("trace", "format", trace.format, "trace file")
     identity.set("trace", "digest", trace.digest, f"computed; equals {_FILE}: workload.trace_sha256")
+    turns = sum(len(talk.turns) for play in trace.plays for talk in play.conversations)
+    identity.set("trace", "rows", turns, "trace file: turns")
     _set(identity, "trace", "seed", at(record, "workload.trace_seed"), f"{_FILE}: workload.trace_seed")
     return identity
 
@@ -145,7 +154,9 @@ def _served(record: Mapping[str, Any], fpm_schema: str | None) -> Identity:
     if blocks and size and per_token:
         source = "computed: KV blocks x block size x KV bytes per token"
         identity.set("capacity", "memory_kv_bytes", blocks * size * per_token, source)
-    identity.set("topology", "serving", "aggregated", "fpm.jsonl.gz: one scheduler runs prefill and decode")
+    one_scheduler = "fpm.jsonl.gz: one scheduler runs prefill and decode"
+    identity.set("topology", "serving", "aggregated", one_scheduler)
+    identity.set("topology", "replicas", 1, one_scheduler)
     for field, text in _TELEMETRY.items():
         identity.set("telemetry", field, text, _FORMAT)
     identity.set("telemetry", "fpm_producer", "subclass of the engine's scheduler", _FORMAT)
@@ -198,5 +209,6 @@ def _set_launch(identity: Identity, arguments: Any) -> None:
             launch[name] = switch == "True" if switch else float(number) if "." in number else int(number)
     source = f"{_FILE}: engine.non_default_args"
     identity.set("source", "launch", launch, source)
-    if "speculative" not in arguments:
-        identity.set("speculation", "method", "none", f"{source} (no speculative configuration)")
+    for word, group, field, default in _DEFAULTS:
+        if word not in arguments:
+            identity.set(group, field, default, f"{source} (only non-default ones; {word} is not among them)")

@@ -92,8 +92,8 @@ def rate_windows(requests: pa.Table, profile: Phase) -> dict[str, dict[str, floa
         pc.and_(pc.equal(_text(requests, "phase"), "profile"), pc.equal(_text(requests, "status"), "ok"))
     )
     done = _ended_inside(requests, profile)
-    seen = _column(ok, "last_visible_ns")
-    span = 0.0 if not len(ok) else (np.nanmax(seen) - _column(ok, "dispatched_ns").min()) / 1e9
+    seen = ok["last_visible_ns"].drop_null()
+    span = (pc.max(seen).as_py() - pc.min(ok["dispatched_ns"]).as_py()) / 1e9 if len(seen) else 0.0
     fixed = (profile.end_ns - profile.start_ns) / 1e9
 
     def rate(rows: pa.Table, seconds: float) -> dict[str, float | None]:

@@ -88,9 +88,8 @@ def passes_unbroken(passes: Sequence[Mapping[str, Any]]) -> Check:
 
 def _phases_complete(recording: Recording) -> Check:
     asked = recording.profile_start_s + recording.identity["phases"]["duration_s"]
-    end = recording.identity.get("end")
-    stop = end.get("t_stop_s") if isinstance(end, Mapping) else None
-    if not isinstance(stop, int | float):
+    stop = recording.ended_s("stop")
+    if stop is None:
         return Check("phases_complete", "unknown", "the recording does not say when it stopped dispatching")
     word = "pass" if stop >= asked - 1e-3 else "fail"
     return Check(

@@ -62,11 +62,11 @@ def import_recording(
 
 def phases_of(recording: Recording, seen: dict[str, History]) -> list[Phase]:
     """Warm-up, profile, grace and drain, from what the identity says; the drain lasts to the last thing recorded."""
-    asked, end = recording.identity["phases"], recording.identity.get("end") or {}
+    asked = recording.identity["phases"]
     deadline = round(asked["duration_s"] * 1e9)
-    cancel_s = end.get("t_cancel_s")
+    cancel_s = recording.ended_s("cancel")
     cancel = deadline + round(asked["grace_s"] * 1e9) if cancel_s is None else recording.ns(cancel_s)
-    times = [end.get("t_end_s"), *(r["t_end_s"] for r in recording.passes[-1:])]
+    times = [recording.ended_s("end"), *(r["t_end_s"] for r in recording.passes[-1:])]
     times += [r["end_s"] for r in recording.requests] + [h.released_s for h in seen.values()]
     last = max((recording.ns(t) for t in times if t is not None), default=cancel)
     bounds = [

@@ -34,6 +34,7 @@ def request_rows(recording: Recording, seen: Mapping[str, History], contents: Co
     talks = {t.conversation_id: t for play in contents.trace.plays for t in play.conversations}
     rows = []
     for r in recording.requests:
+        served = r["request_id"] in seen
         history = seen.get(r["request_id"], History())
         content = contents.by_request.get(r["request_id"])
         talk = talks.get(r["session_id"])
@@ -72,8 +73,8 @@ def request_rows(recording: Recording, seen: Mapping[str, History], contents: Co
                 "requested_output_tokens": r["output_tokens_requested"],
                 "output_tokens": r["output_tokens"],
                 "cached_tokens": cached,
-                "recomputed_tokens": history.recomputed_tokens if history.passes else None,
-                "preemptions": len(history.preemptions) if history.passes else None,
+                "recomputed_tokens": history.recomputed_tokens if served else None,
+                "preemptions": len(history.preemptions) if served else None,
                 "prompt_block_hashes": None if content is None else content.prompt,
                 "output_block_hashes": None if content is None else content.outputs,
             }
