@@ -8,6 +8,7 @@ size or time makes it unverified again.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -45,11 +46,9 @@ class RunEntry:
 
 
 def _signature(folder: Path) -> Signature:
-    rows = []
-    for file in sorted(folder.iterdir()):
-        status = file.stat()
-        rows.append((file.name, status.st_size, status.st_mtime_ns))
-    return tuple(rows)
+    with os.scandir(folder) as files:
+        rows = [(file.name, status.st_size, status.st_mtime_ns) for file in files for status in (file.stat(),)]
+    return tuple(sorted(rows))
 
 
 def _text(*values: Any) -> str | None:
@@ -122,12 +121,21 @@ class Catalogue:
             for root in self.roots:
                 for folder in list_bundles(root):
                     entry = self._look(folder)
+                    if entry is None:
+                        continue
                     if entry.run_id not in seen or (entry.state == "ok" and seen[entry.run_id].state != "ok"):
                         seen[entry.run_id] = entry
             return list(seen.values())
 
-    def _look(self, folder: Path) -> RunEntry:
-        signature = _signature(folder)
+    def _look(self, folder: Path) -> RunEntry | None:
+        """The run of a folder as it is now; None when the folder went away meanwhile."""
+        try:
+            signature = _signature(folder)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            problem = f"Run {folder.name} cannot be read ({error.strerror}): check the folder's permissions."
+            return RunEntry(folder.name, None, folder.name, folder, "malformed", problem)
         known = self._known.get(folder)
         if known is None or known[0] != signature:
             self._known[folder] = (signature, *_entry(folder, signature))
@@ -160,9 +168,9 @@ class Catalogue:
         """The run of an id; only its own folder is looked at when it was seen before."""
         for root in self.roots:
             folder = root / run_id
-            if folder in self._known and folder.is_dir():
+            if folder in self._known:
                 entry = self._look(folder)
-                if entry.run_id == run_id and entry.state == "ok":
+                if entry and entry.run_id == run_id and entry.state == "ok":
                     return entry
         return self.find(run_id)
 

@@ -23,7 +23,7 @@ from dashboard.store import Store
 RESAMPLES = 200
 SEED = 20_251
 COVERED = (2.5, 97.5)  # percentiles of the resampled statistic
-MAX_POINTS = 4_000
+MAX_POINTS = 2_000
 """A larger sample is drawn again as this many bins of neighbouring values: the interval needs no more."""
 
 Floats = npt.NDArray[np.float64]
@@ -167,5 +167,4 @@ def weighted_statistic(points: Floats, weights: Floats, upto: Floats, name: str,
 
 
 def _at(points: Floats, upto: Floats, rank: Floats) -> Floats:
-    index = [np.searchsorted(row, r, side="right") for row, r in zip(upto, rank, strict=True)]
-    return points[np.array(index)]
+    return points[(upto <= rank[:, None]).sum(axis=1)]

@@ -133,7 +133,7 @@ def _make(store: Store, run_id: str, metric: Metric, population: Population) -> 
         runs={"run": run_id},
         population=population,
         metric=metric,
-        row_cap=1 << 40,
+        row_cap=None,
         keep=False,
     )
     if result.not_recorded:

@@ -115,7 +115,7 @@ class Store:
         runs: Mapping[str, str],
         population: Population | None = None,
         metric: Metric | None = None,
-        row_cap: int = ROW_CAP,
+        row_cap: int | None = ROW_CAP,
         time_limit_s: float = TIME_LIMIT_S,
         keep: bool = True,
     ) -> Result:
@@ -124,6 +124,7 @@ class Store:
         ``params`` are bound, ``runs`` names the run behind each alias of the query. ``{alias.population}`` and
         ``{alias.passes_in}`` are the requests and passes of ``population``; ``{metric.column}`` is that
         of ``metric``.
+        ``row_cap`` None reads every row: for statistics, which a cut would falsify; the time limit still holds.
         The answer is kept unless ``keep`` is false (for callers that keep what they make of it).
 
         Raises:
@@ -158,7 +159,7 @@ class Store:
         runs: Mapping[str, str],
         population: Population | None,
         metric: Metric | None,
-        row_cap: int,
+        row_cap: int | None,
         time_limit_s: float,
         params: Mapping[str, Any],
     ) -> Result:
@@ -198,10 +199,11 @@ class Store:
             return Result(pa.table({}), text, not_recorded=missing[0])
         used = set(_PARAMETER.findall(text))
         bound = {key: value for key, value in values.items() if key in used}
-        table = self._run(text, bound, row_cap + 1, time_limit_s, name)
+        table = self._run(text, bound, None if row_cap is None else row_cap + 1, time_limit_s, name)
         shown = [f"-- {relation}: {note}" for relation, note in sorted(notes.items())]
         shown += [f"-- ${key} = {value!r}" for key, value in sorted(bound.items())]
-        return Result(table.slice(0, row_cap), "\n".join([*shown, text.strip()]), table.num_rows > row_cap)
+        cut = row_cap is not None and table.num_rows > row_cap
+        return Result(table.slice(0, row_cap) if cut else table, "\n".join([*shown, text.strip()]), cut)
 
     def _members(self, run_id: str, population: Population) -> str:
         """SQL of the requests of a population; membership that depends on the other side is a table, made once."""
@@ -226,14 +228,14 @@ class Store:
         self.remember(("matched", table), make)
         return f"(SELECT * FROM {requests} WHERE {where} AND request_id IN (SELECT request_id FROM {table}))"
 
-    def _run(self, sql: str, params: dict[str, Any], limit: int, time_limit_s: float, name: str) -> pa.Table:
+    def _run(self, sql: str, params: dict[str, Any], limit: int | None, time_limit_s: float, name: str) -> pa.Table:
         with closing(self._database.cursor()) as cursor:
             timer = Timer(time_limit_s, cursor.interrupt)
             timer.daemon = True
             timer.start()
             try:
                 relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
-                return _plain(relation.limit(limit).to_arrow_table())
+                return _plain((relation if limit is None else relation.limit(limit)).to_arrow_table())
             except duckdb.InterruptException:
                 raise GapscopeError(
                     f"Query {name} took longer than {time_limit_s:g} s and was stopped: expected a narrower question; "

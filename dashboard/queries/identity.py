@@ -64,15 +64,19 @@ def repeats(store: Store, run_id: str) -> list[str]:
 
     Every field is the same on both sides or unknown on both, but for VARYING_FIELDS. Altered runs are left out.
     """
-    own = store.bundle(run_id)
-    found = []
-    for entry in store.catalogue():
-        if entry.run_id == run_id or entry.kind != "measured" or own.kind != "measured" or entry.state != "ok":
-            continue
-        rows = diff(own.identity, store.catalog.manifest(entry.run_id).identity)
-        if all(
+    if store.bundle(run_id).kind != "measured":
+        return []
+    others = [e.run_id for e in store.catalogue() if e.kind == "measured" and e.state == "ok" and e.run_id != run_id]
+    return sorted(other for other in others if _same_experiment(store, run_id, other))
+
+
+def _same_experiment(store: Store, run_id: str, other: str) -> bool:
+    def make() -> bool:
+        rows = diff(store.catalog.manifest(run_id).identity, store.catalog.manifest(other).identity)
+        return all(
             row.state in ("same", "unknown_both", "not_applicable") or (row.group, row.field) in VARYING_FIELDS
             for row in rows
-        ):
-            found.append(entry.run_id)
-    return sorted(found)
+        )
+
+    found: bool = store.remember(("same experiment", run_id, other), make)
+    return found

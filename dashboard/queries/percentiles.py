@@ -68,7 +68,7 @@ def by_bucket(
         runs={"run": run_id},
         population=population,
         metric=metric,
-        row_cap=1 << 40,
+        row_cap=None,
     )
     if result.not_recorded or not len(result):
         return [], result

@@ -1,0 +1,215 @@
+"""The ``gapscope`` command: the engine's commands plus compare, runs, serve and doctor.
+
+Exit codes: 0 done, 1 a gate of an acceptance contract does not hold or doctor found a fault, 2 bad input, 130
+interrupted. Heavy packages are imported by the commands that need them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from dashboard.roots import PROJECT, VARIABLE, default_roots
+from engine.errors import GapscopeError
+
+COMPARE_EPILOG = """\
+examples:
+  gapscope compare ample8 ample8-blind
+  gapscope compare ample8 ample8-blind --format markdown > review.md
+  gapscope compare ample8 ample8-blind --population profile.root --window observed_span
+  gapscope compare tight8 tight8-blind --gate 'ttft.mean<=10%' --gate 'hit_ratio.tokens<=2pp' \\
+      --gate 'preemptions.capture=2..8'
+
+gates (none are built in; exit 1 when one does not hold):
+  ttft.mean<=10%             size of the gap, relative to the measured value
+  ttft.p99<=5ms              size of the difference in the number's unit
+  hit_ratio.tokens<=1pp      size of the difference of a share, in percentage points
+  preemptions.capture=2..8   range of the replay's own value
+  tpot.p90@warmup<=15%       another population for this gate
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code."""
+    parser = build_parser()
+    arguments = parser.parse_args(argv)
+    try:
+        return int(arguments.run(arguments) or 0)
+    except GapscopeError as error:
+        print(f"gapscope: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser with every command."""
+    parser = argparse.ArgumentParser(
+        prog="gapscope",
+        description="Which part of the measured LLM serving path does this replay misrepresent?",
+        epilog="`gapscope COMMAND --help` explains a command.",
+    )
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    if find_spec("engine.cli"):
+        import_module("engine.cli").register(commands)
+    _compare(commands)
+    _runs(commands)
+    _serve(commands)
+    _doctor(commands)
+    return parser
+
+
+def _stores(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--store",
+        action="append",
+        type=Path,
+        metavar="FOLDER",
+        help=f"folder of runs; repeat for several, new runs go into the last (default: {VARIABLE}, else the samples "
+        "and ./runs)",
+    )
+
+
+def _roots(arguments: argparse.Namespace) -> list[Path]:
+    return list(arguments.store or default_roots())
+
+
+def _compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    from dashboard.metrics import PHASES, SUBSETS, Estimator, Window
+
+    parser = commands.add_parser(
+        "compare",
+        help="a replay beside a measured run: numbers, gaps, noise, gates",
+        description="Compare two runs. The same queries as the pages; every number with population, estimator, window "
+        "and n.",
+        epilog=COMPARE_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("measured", help="run id, name or beginning of an id: the side that gaps are relative to")
+    parser.add_argument("replay", help="the other run")
+    parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
+    parser.add_argument(
+        "--population",
+        default="profile",
+        metavar="PHASE[.SUBSET]",
+        help=f"phase of dispatch ({', '.join(PHASES)}) and subset ({', '.join(SUBSETS)}); default profile.complete",
+    )
+    parser.add_argument("--estimator", choices=[e.value for e in Estimator], default="linear", help="of percentiles")
+    parser.add_argument("--window", choices=[w.value for w in Window], default="fixed", help="of rates")
+    parser.add_argument("--gate", action="append", default=[], metavar="GATE", help="a bound that must hold; repeat")
+    _stores(parser)
+    parser.set_defaults(run=run_compare)
+
+
+def run_compare(arguments: argparse.Namespace) -> int:
+    """``gapscope compare``."""
+    from dashboard.compare import compare
+    from dashboard.gates import Gate
+    from dashboard.metrics import Estimator, Population, Window
+    from dashboard.render import comparison_text
+    from dashboard.store import Store
+
+    gates = [Gate.parse(text) for text in arguments.gate]
+    population = Population.parse(arguments.population)
+    store = Store(_roots(arguments))
+    found = compare(
+        store,
+        store.find(arguments.measured).run_id,
+        store.find(arguments.replay).run_id,
+        population,
+        Estimator(arguments.estimator),
+        Window(arguments.window),
+        gates,
+    )
+    print(comparison_text(found, arguments.format))
+    return 0 if found.passed else 1
+
+
+def _runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "runs",
+        help="the runs of the stores",
+        description="List every run, failed, altered and malformed ones included, with what is wrong with them.",
+    )
+    parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
+    parser.add_argument("--kind", choices=("measured", "replay", "sweep", "imported_summary"), help="only this kind")
+    _stores(parser)
+    parser.set_defaults(run=run_runs)
+
+
+def run_runs(arguments: argparse.Namespace) -> int:
+    """``gapscope runs``."""
+    from dashboard.catalogue import Catalogue
+    from dashboard.render import runs_text
+
+    entries = Catalogue(_roots(arguments)).entries()
+    print(runs_text([e for e in entries if arguments.kind in (None, e.kind)], arguments.format))
+    return 0
+
+
+def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "serve",
+        help="the dashboard, on this machine only",
+        description="Serve the dashboard at http://127.0.0.1:PORT: the loopback interface and no other.",
+    )
+    parser.add_argument("--port", type=int, default=8501, help="1 to 65535 (default 8501)")
+    _stores(parser)
+    parser.set_defaults(run=run_serve)
+
+
+def serve_command(port: int) -> list[str]:
+    """The Streamlit command line that serves the dashboard.
+
+    Raises:
+        GapscopeError: no such port.
+    """
+    if not 1 <= port <= 65535:
+        raise GapscopeError(f"Port {port}: expected a number from 1 to 65535.")
+    app = PROJECT / "dashboard" / "app.py"
+    options = ["--server.address", "127.0.0.1", "--server.port", str(port), "--server.headless", "true"]
+    return [sys.executable, "-m", "streamlit", "run", str(app), *options]
+
+
+def run_serve(arguments: argparse.Namespace) -> int:
+    """``gapscope serve``: this process becomes the server, in the project's folder, where its settings lie."""
+    command = serve_command(arguments.port)
+    roots = [str(Path(root).resolve()) for root in _roots(arguments)]
+    environment = {**os.environ, VARIABLE: os.pathsep.join(roots)}
+    print(f"gapscope: http://127.0.0.1:{arguments.port} (Ctrl-C stops it)", flush=True)
+    os.chdir(PROJECT)
+    os.execve(command[0], command, environment)
+
+
+def _doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        help="check versions, stores, the runs' digests and the browser",
+        description="Look at everything gapscope needs. Exit 1 when something is wrong.",
+    )
+    _stores(parser)
+    parser.set_defaults(run=run_doctor)
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """``gapscope doctor``."""
+    from dashboard.doctor import examine
+
+    wrong = 0
+    for finding in examine(_roots(arguments)):
+        mark = {True: "ok", False: "WRONG", None: "note"}[finding.ok]
+        wrong += finding.ok is False
+        print(f"{mark:5}  {finding.what}: {finding.detail}")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""What ``gapscope doctor`` looks at: versions, stores, the runs' digests, and the browser of the tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from dashboard.catalogue import Catalogue
+from engine.errors import GapscopeError
+
+PACKAGES = ("streamlit", "plotly", "duckdb", "pandas", "numpy", "pyarrow", "orjson")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. ``ok`` is None for a note that stops nothing."""
+
+    what: str
+    ok: bool | None
+    detail: str
+
+
+def examine(roots: list[Path]) -> Iterator[Finding]:
+    """Every finding, in the order a person would want them."""
+    version = ".".join(str(part) for part in sys.version_info[:3])
+    yield Finding("Python", sys.version_info >= (3, 11), version)
+    for package in PACKAGES:
+        try:
+            yield Finding(package, True, metadata.version(package))
+        except metadata.PackageNotFoundError:
+            yield Finding(package, False, "not installed: run make run, or pip install gapscope again")
+    for index, root in enumerate(roots):
+        yield _root(root, index == len(roots) - 1)
+    yield from _runs(roots)
+    browser = shutil.which("chromium")
+    yield Finding("chromium", None if browser is None else True, browser or "not found: only the browser tests need it")
+
+
+def _root(root: Path, written: bool) -> Finding:
+    what = f"store {root}"
+    place = root
+    while not place.exists():
+        place = place.parent
+    if not root.exists():
+        if not written:
+            return Finding(what, None, "does not exist: it counts as empty")
+        ok = os.access(place, os.W_OK)
+        return Finding(what, ok, "created on first write" if ok else f"cannot be created: {place} is not writable")
+    if not root.is_dir():
+        return Finding(what, False, "is not a folder: give --store a folder")
+    if not os.access(root, os.R_OK | os.X_OK):
+        return Finding(what, False, "cannot be read: check its permissions")
+    if not written:
+        return Finding(what, True, "readable")
+    ok = os.access(root, os.W_OK)
+    return Finding(what, ok, "writable" if ok else "not writable: give a last --store FOLDER of your own")
+
+
+def _runs(roots: list[Path]) -> Iterator[Finding]:
+    catalogue = Catalogue([root for root in roots if root.is_dir()])
+    sound = 0
+    for entry in catalogue.entries():
+        try:
+            catalogue.bundle(entry.run_id)
+            sound += 1
+        except GapscopeError as error:
+            yield Finding(f"run {entry.run_id}", False, str(error))
+    yield Finding("runs", True if sound else None, f"{sound} verified by digest")

@@ -1,0 +1,300 @@
+"""A comparison and a catalogue as text: table, Markdown, JSON. The same numbers as the pages, laid out once."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from typing import Any
+
+from dashboard.catalogue import RunEntry
+from dashboard.compare import LABELS, Comparison, Row
+from dashboard.numbers import Number
+
+FORMATS = ("table", "markdown", "json")
+NOTHING = "–"
+
+_SHOWN: dict[str, tuple[str, float, int]] = {
+    "ms": ("ms", 1, 2),
+    "1/s": ("1/s", 1, 3),
+    "tok/s": ("tok/s", 1, 1),
+    "share": ("%", 100, 2),
+    "count": ("count", 1, 0),
+    "requests": ("requests", 1, 2),
+    "tokens": ("tokens", 1, 1),
+}
+"""Of each unit: what the column says, the factor, the decimals."""
+
+
+def shown_unit(unit: str) -> str:
+    """The unit as a table names it."""
+    return _SHOWN[unit][0]
+
+
+def shown_value(value: float | None, unit: str) -> str:
+    """A value in fixed decimals, without its unit."""
+    _, factor, decimals = _SHOWN[unit]
+    return NOTHING if value is None else f"{value * factor:,.{decimals}f}"
+
+
+def shown_gap(row: Row) -> str:
+    """The signed gap in percent; of a share also the difference in points."""
+    if row.gap is None:
+        return NOTHING
+    text = f"{row.gap:+.1%}"
+    if row.key.unit == "share" and row.measured.value is not None and row.replay.value is not None:
+        text += f" ({100 * (row.replay.value - row.measured.value):+.2f} pp)"
+    return text
+
+
+def shown_noise(row: Row) -> str:
+    """The noise as signed gaps."""
+    if row.noise is None or row.measured.value is None:
+        return NOTHING
+    relative = row.noise.relative(row.measured.value)
+    if relative is None:
+        return f"{shown_value(row.noise.low, row.key.unit)}..{shown_value(row.noise.high, row.key.unit)}"
+    low, high = relative
+    return f"±{high:.1%}" if row.noise.kind == "repeats" else f"{low:+.1%}..{high:+.1%}"
+
+
+def reproduce(comparison: Comparison) -> str:
+    """The command that gives this comparison again."""
+    words = ["gapscope", "compare", comparison.measured, comparison.replay]
+    words += ["--population", comparison.population.name]
+    words += ["--estimator", comparison.estimator.value, "--window", comparison.window.value]
+    for result in comparison.gates:
+        words += ["--gate", result.gate.text]
+    return shlex.join(words)
+
+
+HEAD = ("metric", "statistic", "unit", "measured", "replay", "gap", "noise", "n measured", "n replay", "state")
+_LEFT = {"metric", "statistic", "unit", "state", "phase", "gate", "verdict", "reason", "run", "kind", "side"}
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """One row as text, in the order of HEAD."""
+    weak = "" if row.measured.supported and row.replay.supported else " (few)"
+    return (
+        row.key.label,
+        row.key.statistic.replace("_", " ") + weak,
+        shown_unit(row.key.unit),
+        shown_value(row.measured.value, row.key.unit),
+        shown_value(row.replay.value, row.key.unit),
+        shown_gap(row),
+        shown_noise(row),
+        f"{row.measured.n:,}",
+        f"{row.replay.n:,}",
+        row.state,
+    )
+
+
+def grid(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> str:
+    """Aligned columns, or a Markdown table; text to the left, numbers to the right."""
+    left = [name in _LEFT for name in head]
+    if markdown:
+        lines = ["| " + " | ".join(head) + " |", "|" + "|".join("---" if side else "---:" for side in left) + "|"]
+        return "\n".join(lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows])
+    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
+    lines = []
+    for line in (head, tuple("-" * width for width in widths), *rows):
+        parts = [
+            cell.ljust(width) if side else cell.rjust(width)
+            for cell, width, side in zip(line, widths, left, strict=True)
+        ]
+        lines.append("  ".join(parts).rstrip())
+    return "\n".join(lines)
+
+
+def _ledger(comparison: Comparison, markdown: bool) -> str:
+    head = ("side", "phase", "attempted", "ok", "error", "rejected", "canceled", "in flight")
+    rows = [
+        (side, r.phase, *(f"{n:,}" for n in (r.attempted, r.ok, r.error, r.rejected, r.canceled, r.in_flight)))
+        for side, told in zip(("measured", "replay"), comparison.ledgers, strict=True)
+        for r in told.rows
+    ]
+    return grid(head, rows, markdown)
+
+
+def _gates(comparison: Comparison, markdown: bool) -> str:
+    rows = [(result.gate.text, result.verdict, result.reason) for result in comparison.gates]
+    return grid(("gate", "verdict", "reason"), rows, markdown)
+
+
+def _consistency(comparison: Comparison) -> list[str]:
+    lines = []
+    for side, c in zip(("measured", "replay"), comparison.consistency, strict=True):
+        little, observed = shown_value(c.little, "requests"), shown_value(c.observed, "requests")
+        lanes = NOTHING if c.lanes is None else f"{c.lanes:,}"
+        lines.append(
+            f"{side}: throughput x mean E2E = {little} in flight, counted {observed}, configured lanes {lanes}"
+        )
+    return lines
+
+
+def _facts(comparison: Comparison) -> list[str]:
+    m, diff = comparison.matched, comparison.identity
+    repeats = ", ".join(comparison.repeats) or "none in the store"
+    return [
+        f"label: {LABELS[comparison.label]}",
+        f"population: {comparison.population.words}",
+        f"percentiles: {comparison.estimator.words}",
+        f"rates: {comparison.window.words}",
+        f"repeats of the measured run: {repeats}",
+        f"identity: {diff.differing} fields differ, {diff.unknown} unknown on a side",
+        f"shared source-turns: {m.matched} of {m.measured_ok} measured and {m.replay_ok} replayed successes ({m.rule})",
+    ]
+
+
+def comparison_text(comparison: Comparison, form: str) -> str:
+    """A comparison as ``table``, ``markdown`` or ``json``."""
+    if form == "json":
+        return json.dumps(comparison_json(comparison), indent=1, ensure_ascii=False)
+    markdown = form == "markdown"
+    bullet, title = ("- ", "## ") if markdown else ("  ", "")
+    rows = grid(HEAD, [cells(row) for row in comparison.rows], markdown)
+    head = [f"{'# ' if markdown else ''}measured {comparison.measured}, replay {comparison.replay}"]
+    head += [""] * markdown + [bullet + fact for fact in _facts(comparison)]
+    parts = ["\n".join(head)]
+    if comparison.warnings:
+        parts.append(_section(title, "Warnings", [bullet + w.text for w in comparison.warnings]))
+    if comparison.gates:
+        parts.append(_section(title, "Gates", [_gates(comparison, markdown)]))
+    parts.append(rows)
+    parts.append(_section(title, "Cohort", [_ledger(comparison, markdown)]))
+    parts.append(_section(title, "Consistency", [bullet + line for line in _consistency(comparison)]))
+    parts.append(_section(title, "Claim", [bullet + sentence for sentence in comparison.claim]))
+    command = reproduce(comparison)
+    parts.append(f"    {command}" if markdown else f"again: {command}")
+    return "\n\n".join(parts)
+
+
+def _section(mark: str, name: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"{mark}{name}", *([""] if mark else []), *lines])
+
+
+def _number(found: Number) -> dict[str, Any]:
+    return {
+        "value": found.value,
+        "n": found.n,
+        "undefined": found.undefined,
+        "supported": found.supported,
+        "why": found.why,
+    }
+
+
+def row_json(row: Row) -> dict[str, Any]:
+    """A row with unrounded values."""
+    spread = row.noise
+    return {
+        "metric": row.key.metric,
+        "statistic": row.key.statistic,
+        "unit": row.key.unit,
+        "measured": _number(row.measured),
+        "replay": _number(row.replay),
+        "gap": row.gap,
+        "noise": None
+        if spread is None
+        else {"kind": spread.kind, "low": spread.low, "high": spread.high, "n": spread.n, "units": spread.units},
+        "state": row.state,
+        "reason": row.reason,
+    }
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    """A comparison as JSON values; numbers are unrounded."""
+    return {
+        "measured": comparison.measured,
+        "replay": comparison.replay,
+        "label": comparison.label,
+        "population": comparison.population.name,
+        "estimator": comparison.estimator.value,
+        "window": comparison.window.value,
+        "rows": [row_json(row) for row in comparison.rows],
+        "rates": [row_json(row) for row in comparison.rates],
+        "warnings": [{"code": w.code, "text": w.text} for w in comparison.warnings],
+        "gates": [
+            {
+                "gate": g.gate.text,
+                "verdict": g.verdict,
+                "value": g.value,
+                "measured": g.measured,
+                "replay": g.replay,
+                "reason": g.reason,
+            }
+            for g in comparison.gates
+        ],
+        "passed": comparison.passed,
+        "ledgers": {
+            side: {
+                "phases": {
+                    r.phase: {
+                        "attempted": r.attempted,
+                        "ok": r.ok,
+                        "error": r.error,
+                        "rejected": r.rejected,
+                        "canceled": r.canceled,
+                        "in_flight": r.in_flight,
+                    }
+                    for r in told.rows
+                },
+                "never_issued": told.never_issued,
+                "in_graph": told.in_graph,
+                "balanced": told.balanced,
+            }
+            for side, told in zip(("measured", "replay"), comparison.ledgers, strict=True)
+        },
+        "consistency": {
+            side: {"little": c.little, "observed": c.observed, "lanes": c.lanes}
+            for side, c in zip(("measured", "replay"), comparison.consistency, strict=True)
+        },
+        "matched": {
+            "rule": comparison.matched.rule,
+            "matched": comparison.matched.matched,
+            "measured_ok": comparison.matched.measured_ok,
+            "replay_ok": comparison.matched.replay_ok,
+            "measured_attempted": comparison.matched.measured_attempted,
+            "replay_attempted": comparison.matched.replay_attempted,
+        },
+        "identity": {"differing": comparison.identity.differing, "unknown": comparison.identity.unknown},
+        "repeats": list(comparison.repeats),
+        "claim": list(comparison.claim),
+        "command": reproduce(comparison),
+    }
+
+
+def runs_text(entries: Sequence[RunEntry], form: str) -> str:
+    """The catalogue as ``table``, ``markdown`` or ``json``."""
+    if form == "json":
+        return json.dumps([_run_json(entry) for entry in entries], indent=1, ensure_ascii=False)
+    head = ("run", "kind", "requests", "profile s", "checks", "state")
+    rows = [
+        (
+            entry.run_id,
+            entry.kind or NOTHING,
+            NOTHING if entry.requests is None else f"{entry.requests:,}",
+            NOTHING if entry.duration_ns is None else f"{entry.duration_ns * 1e-9:,.1f}",
+            entry.light,
+            entry.problem or entry.state,
+        )
+        for entry in entries
+    ]
+    return grid(head, rows, form == "markdown")
+
+
+def _run_json(entry: RunEntry) -> dict[str, Any]:
+    return {
+        "run_id": entry.run_id,
+        "kind": entry.kind,
+        "title": entry.title,
+        "model": entry.model,
+        "hardware": entry.hardware,
+        "engine": entry.engine,
+        "created_unix_ns": entry.created_unix_ns,
+        "requests": entry.requests,
+        "passes": entry.passes,
+        "duration_ns": entry.duration_ns,
+        "checks": entry.light,
+        "state": entry.state,
+        "problem": entry.problem,
+    }
