@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import orjson
+
 from engine import jsonl
 from engine.errors import GapscopeError
 from engine.jsonl import COUNT, DURATION, TEXT, Spec, Type, list_of, one_of, optional
@@ -20,7 +22,7 @@ from engine.traces.compact import compact_name, is_compact, read_compact, write_
 from engine.traces.content import TokenIds, content_of, token_ids
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 
-__all__ = ["FORMAT", "compact_name", "is_agentic", "load", "read_compact", "read_with_ids", "write_compact"]
+__all__ = ["FORMAT", "compact_name", "load", "read_compact", "read_with_ids", "write_compact"]
 
 FORMAT = "agentic-trace/1"
 
@@ -41,16 +43,6 @@ _SESSION: Spec = {
 }
 _SYSTEM: Spec = {"system": TEXT, "ids": Type("a list of token ids", lambda v: type(v) is list)}
 _SPECS: dict[str, Spec] = {"meta": {"schema": TEXT}, "system": _SYSTEM, "session": _SESSION}
-
-
-def is_agentic(path: Path) -> bool:
-    """Whether ``path`` looks like an agentic trace: JSON Lines whose first row says so, or its compact form."""
-    try:
-        with path.open("rb") as file:
-            first = file.readline(1 << 20)
-    except OSError:
-        return False
-    return f'"{FORMAT}"'.encode() in first or is_compact(path)
 
 
 def load(path: Path) -> Trace:
@@ -108,8 +100,8 @@ class _Reader:
 
     def take(self, line: int, text: bytes) -> None:
         try:
-            row = jsonl.orjson.loads(text)
-        except jsonl.orjson.JSONDecodeError as error:
+            row = orjson.loads(text)
+        except orjson.JSONDecodeError as error:
             raise self._error(line, f"not a complete JSON object, as if cut off ({error})") from error
         self._check(line, row, {"kind": one_of(*_SPECS)})
         self._check(line, row, _SPECS[row["kind"]])

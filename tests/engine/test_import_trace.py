@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -202,13 +201,12 @@ def test_cut_off_and_foreign_files(tmp_path: Path) -> None:
         agentic.load(tmp_path / "no.jsonl")
 
 
-def test_formats_are_recognised_by_content(tmp_path: Path) -> None:
+def test_the_form_is_told_by_content(tmp_path: Path) -> None:
     path = written(tmp_path, trace_rows())
-    assert agentic.is_agentic(path)
     assert not is_compact(path)
-    assert not agentic.is_agentic(tmp_path / "no.jsonl")
-    path.write_text(json.dumps({"kind": "meta", "schema": "other/1"}))
-    assert not agentic.is_agentic(path)
+    assert not is_compact(tmp_path / "no.jsonl")
+    renamed = path.rename(tmp_path / "trace.parquet")
+    assert len(agentic.load(renamed).plays) == 1
 
 
 def test_a_damaged_compact_trace(tmp_path: Path) -> None:

@@ -21,9 +21,13 @@ NAMED = 5
 
 
 def verdict(check: str, bad: Sequence[Any], checked: int, good: str, wrong: str) -> Check:
-    """``pass`` when nothing is bad, ``unknown`` when nothing could be checked; the words get the counts."""
+    """``pass`` when nothing is bad, ``unknown`` when nothing could be checked; the words get the counts.
+
+    ``bad`` holds what a detail names, or is a range where there is only a number of them.
+    """
     if bad:
-        return Check(check, "fail", f"{len(bad)} of {checked} {wrong}: {_names(bad)}")
+        names = "" if isinstance(bad, range) else f": {_names(bad)}"
+        return Check(check, "fail", f"{len(bad)} of {checked} {wrong}{names}")
     if not checked:
         return Check(check, "unknown", f"nothing to check: {good}")
     return Check(check, "pass", f"{checked} of {checked} {good}")
@@ -114,21 +118,36 @@ def _prompts(recording: Recording, contents: Contents) -> Check:
 
 def _requests(rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]) -> list[Check]:
     unknown = [name for name in seen if name not in rows]
+    # What was canceled may have been on its way to the engine, or reach it after the client let go.
     unseen = [name for name in rows if name not in seen or seen[name].received_s is None]
+    lost = [name for name in unseen if rows[name]["status"] == "ok"]
     disorder = []
     for name, row in rows.items():
         history = seen.get(name, History())
         first = history.admissions[0].time_s if history.admissions else None
-        times = [row["scheduled_s"], row["dispatch_s"], history.received_s, first, row["first_visible_s"], row["end_s"]]
+        times = [row["scheduled_s"], row["dispatch_s"], history.received_s, first, row["first_visible_s"]]
+        times += [row["end_s"]] if row["status"] == "ok" else []
         known = [t for t in times if t is not None]
         if known != sorted(known):
             disorder.append(name)
     return [
         verdict(
-            "requests_known", unknown, len(seen), "requests of the engine are the client's", "are not the client's"
+            "requests_known",
+            unknown,
+            len(seen),
+            "requests of the engine are the client's",
+            "requests of the engine are not the client's",
         ),
-        verdict("requests_seen", unseen, len(rows), "requests reached the engine", "requests never reached the engine"),
-        verdict("one_clock", disorder, len(rows), "requests have their times in order", "have times out of order"),
+        verdict(
+            "requests_seen",
+            lost,
+            len(rows) - len(unseen) + len(lost),
+            "requests reached the engine",
+            "successful requests are not among those that the engine took",
+        ),
+        verdict(
+            "one_clock", disorder, len(rows), "requests have their times in order", "requests have times out of order"
+        ),
     ]
 
 
@@ -153,16 +172,26 @@ def _tokens(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: M
             "successful requests computed exactly prompt - cached + outputs - 1 tokens (recomputation apart)",
             "successful requests computed another number of tokens than prompt - cached + outputs - 1",
         ),
-        verdict("output_ids", ids, len(rows), "requests have an id per output token", "have another number of ids"),
         verdict(
-            "chunk_tokens", chunked, len(rows), "requests have their tokens in chunks", "have other tokens in chunks"
+            "output_ids",
+            ids,
+            len(rows),
+            "requests have an id per output token",
+            "requests have another number of ids than output tokens",
+        ),
+        verdict(
+            "chunk_tokens",
+            chunked,
+            len(rows),
+            "requests have their tokens in chunks",
+            "requests have other token counts in their chunks",
         ),
         verdict(
             "cached_tokens_agree",
             [name for name, row, a in hits if row["cached_tokens"] != a.cached_tokens],
             len(hits),
             "successful requests are told the cached tokens of their first pass",
-            "are told another number",
+            "successful requests are told another number of cached tokens",
         ),
         verdict(
             "hits_whole_blocks",
@@ -213,9 +242,27 @@ def _passes(recording: Recording, seen: Mapping[str, History], sampled: Sequence
     checks = [
         verdict("pass_sums", pieces, total, "passes sum up to their members", "passes do not sum up to their members"),
         verdict("token_budget", over, worked, "passes keep the token budget", "passes exceed the token budget"),
-        verdict("arrival_order", late, len(order), "requests were admitted in order of arrival", "were overtaken"),
-        verdict("preemptions_agree", preempted, len(seen), "requests count their preemptions alike", "count others"),
-        verdict("outputs_agree", outputs, len(seen), "requests sampled their outputs in the passes", "sampled others"),
+        verdict(
+            "arrival_order",
+            late,
+            len(order),
+            "requests were admitted in order of arrival",
+            "requests were admitted after one that came later",
+        ),
+        verdict(
+            "preemptions_agree",
+            preempted,
+            len(seen),
+            "requests count their preemptions alike",
+            "requests count other preemptions than the passes show",
+        ),
+        verdict(
+            "outputs_agree",
+            outputs,
+            len(seen),
+            "requests sampled their outputs in the passes",
+            "requests count other outputs than the passes sampled",
+        ),
     ]
     if wall > 0 and None not in waits:
         share = sum(waits) / wall
@@ -240,7 +287,9 @@ def _events(recording: Recording, events: CacheEvents) -> list[Check]:
     ]
     n = len(recording.events)
     return [
-        verdict("kv_events_joined", range(events.unjoined), n, "KV events belong to a pass", "belong to no pass"),
+        verdict(
+            "kv_events_joined", range(events.unjoined), n, "KV events belong to a pass", "KV events belong to no pass"
+        ),
         verdict(
             "kv_events_complete",
             differing,
@@ -271,13 +320,15 @@ def _summary(recording: Recording, phases: Sequence[Phase], tables: Mapping[str,
         return Check("summary_reproduced", "unknown", "the recording has no summary of its own")
     compared, words = differences(native_metrics(tables.get, profile), recording.summary)
     return verdict(
-        "summary_reproduced", words, compared, "figures of the recording's own summary follow from the rows", "differ"
+        "summary_reproduced",
+        words,
+        compared,
+        "figures of the recording's own summary follow from the rows",
+        "figures of the recording's own summary differ",
     )
 
 
 def _names(bad: Iterable[Any]) -> str:
     bad = list(bad)
-    if all(isinstance(b, int) for b in bad):
-        return "by count"
     more = f" and {len(bad) - NAMED} more" if len(bad) > NAMED else ""
     return ", ".join(map(str, bad[:NAMED])) + more
