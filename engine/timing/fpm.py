@@ -212,8 +212,10 @@ class FpmTiming:
 
 
 def _site(entry: Mapping[str, Any]) -> Site:
-    x, ratio, passes = zip(*entry["knots"], strict=True)
-    return Site(entry["batch"], entry.get("context", 0.0), x, ratio, passes)
+    x, ratio, _ = zip(*entry["knots"], strict=True)
+    context = entry.get("context", 0.0)
+    spread = entry.get("context_range", (context, context))
+    return Site(entry["batch"], context, x, ratio, tuple(entry["range"]), tuple(spread))
 
 
 def _told(part: str, place: Place | None, batch: int | None = None) -> str:

@@ -7,52 +7,57 @@ interpolated is only what the base does not already explain.
 * A **decode site** is a batch size; its curve runs over KV tokens per request.
 * A **prefill site** is (prompts, KV tokens per prompt); its curve runs over new tokens.
 
-A query is inside the domain when sites at or below *and* at or above it exist on every axis, each with a curve that
-covers the query. Otherwise the nearest measured point (in octaves) is told, and whoever asked decides what to do.
+A query is inside the domain when sites at or below *and* at or above it exist on every axis, each with a curve whose
+measured range covers the query. Otherwise the nearest measured point (in octaves) is told, and whoever asked decides
+what to do.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from math import log2
 
-_EPSILON = 1e-9  # relative: a knot is a median, and median * batch / batch need not come back to the last bit
-
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A curve of ratios at one batch size (and, for prefill, one context per prompt)."""
+    """A curve of ratios at one batch size (and, for prefill, one context per prompt).
+
+    ``x_range`` and ``context_range`` are what was measured; knots are medians and lie inside. Past the outer knots the
+    ratio is held.
+    """
 
     batch: int
     context: float
     x: tuple[float, ...]
     ratio: tuple[float, ...]
-    passes: tuple[int, ...]
+    x_range: tuple[float, float]
+    context_range: tuple[float, float]
 
     def covers(self, x: float) -> bool:
-        """Whether the curve was measured on both sides of ``x``."""
-        slack = _EPSILON * max(1.0, x)
-        return self.x[0] - slack <= x <= self.x[-1] + slack
+        """Whether the curve was measured on both sides of ``x`` (or at it)."""
+        return self.x_range[0] <= x <= self.x_range[1]
 
     def piece(self, x: float) -> tuple[float, float]:
-        """(a, b) with ratio = a + b * x on the stretch of the curve around a covered ``x``."""
-        last = len(self.x) - 1
-        if last == 0 or x >= self.x[last]:
-            return self.ratio[last], 0.0
-        i = max(0, bisect_right(self.x, x) - 1)
+        """(a, b) with ratio = a + b * x on the stretch of the curve that holds ``x``."""
+        i = bisect_right(self.x, x) - 1
+        if i < 0:
+            return self.ratio[0], 0.0
+        if i == len(self.x) - 1:
+            return self.ratio[i], 0.0
         slope = (self.ratio[i + 1] - self.ratio[i]) / (self.x[i + 1] - self.x[i])
         return self.ratio[i] - slope * self.x[i], slope
 
     def at(self, x: float) -> float:
-        """Ratio at ``x``, held constant past the ends."""
-        x = min(max(x, self.x[0]), self.x[-1])
+        """Ratio at ``x``."""
         a, b = self.piece(x)
         return a + b * x
 
 
 Weighted = tuple[tuple[Site, float], ...]
+Pair = tuple[Site, Site]
+"""Sites of one batch at or below and at or above a context (the same one twice where it stands alone)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,10 @@ class Sites:
         for site in sorted(sites, key=lambda s: (s.batch, s.context)):
             self.groups.setdefault(site.batch, []).append(site)
         self.batches = sorted(self.groups)
+        # Which sites surround a query changes only where a range or a context begins or ends.
+        self._x_edges = sorted({x for s in self.all for x in s.x_range})
+        self._context_edges = sorted({c for s in self.all for c in (s.context, *s.context_range)})
+        self._cells: dict[tuple[int, int, int], tuple[Pair, Pair] | None] = {}
 
     @property
     def all(self) -> list[Site]:
@@ -87,42 +96,60 @@ class Sites:
 
     def place(self, batch: int, x: float, context: float = 0.0) -> Place:
         """The sites around a query, or the nearest measured point when it lies outside the domain."""
-        lower = self._covering(reversed([b for b in self.batches if b <= batch]), x, context)
-        if lower is not None:
-            if lower[0] == batch:
-                return Place(lower[1], True, batch, x, context)
-            upper = self._covering([b for b in self.batches if b > batch], x, context)
-            if upper is not None:
-                w = (batch - lower[0]) / (upper[0] - lower[0])
-                sites = tuple((s, v * (1 - w)) for s, v in lower[1]) + tuple((s, v * w) for s, v in upper[1])
-                return Place(sites, True, batch, x, context)
-        return self._nearest(batch, x, context)
+        edges, contexts = self._x_edges, self._context_edges
+        cell = (  # an edge is a cell of its own
+            batch,
+            bisect_left(edges, x) + bisect_right(edges, x),
+            bisect_left(contexts, context) + bisect_right(contexts, context),
+        )
+        if cell in self._cells:
+            found = self._cells[cell]
+        else:
+            found = self._cells[cell] = self._surround(batch, x, context)
+        if found is None:
+            return self._nearest(batch, x, context)
+        lower, upper = found
+        if lower is upper:
+            return Place(_weigh(lower, context), True, batch, x, context)
+        first, last = lower[0].batch, upper[0].batch
+        w = (batch - first) / (last - first)
+        sites = [(s, v * (1 - w)) for s, v in _weigh(lower, context)] + [(s, v * w) for s, v in _weigh(upper, context)]
+        return Place(tuple(sites), True, batch, x, context)
 
-    def _covering(self, batches: Iterable[int], x: float, context: float) -> tuple[int, Weighted] | None:
+    def _surround(self, batch: int, x: float, context: float) -> tuple[Pair, Pair] | None:
+        lower = self._covering(reversed([b for b in self.batches if b <= batch]), x, context)
+        if lower is None:
+            return None
+        if lower[0].batch == batch:
+            return lower, lower
+        upper = self._covering([b for b in self.batches if b > batch], x, context)
+        return None if upper is None else (lower, upper)
+
+    def _covering(self, batches: Iterable[int], x: float, context: float) -> Pair | None:
         for b in batches:
-            found = _between(self.groups[b], x, context)
+            found = _around(self.groups[b], x, context)
             if found is not None:
-                return b, found
+                return found
         return None
 
     def _nearest(self, batch: int, x: float, context: float) -> Place:
         best: tuple[float, Place] | None = None
         for b in self.batches:
             group = self.groups[b]
-            near_x = _clip(x, min(s.x[0] for s in group), max(s.x[-1] for s in group))
-            near_context = _clip(context, group[0].context, group[-1].context)
-            found = _between(group, near_x, near_context)
+            near_x = _clip(x, min(s.x_range[0] for s in group), max(s.x_range[1] for s in group))
+            near_context = _clip(context, group[0].context_range[0], group[-1].context_range[1])
+            found = _around(group, near_x, near_context)
             if found is None:
-                site = min(group, key=lambda s: _octaves(context, s.context) + _octaves(x, _clip(x, s.x[0], s.x[-1])))
-                near_x, near_context, found = _clip(x, site.x[0], site.x[-1]), site.context, ((site, 1.0),)
+                site = min(group, key=lambda s: _octaves(context, s.context) + _octaves(x, _clip(x, *s.x_range)))
+                near_x, near_context, found = _clip(x, *site.x_range), site.context, (site, site)
             distance = _octaves(batch, b) + _octaves(x, near_x) + _octaves(context, near_context)
-            if best is None or distance < best[0] - _EPSILON:
-                best = distance, Place(found, False, b, near_x, near_context)
+            if best is None or distance < best[0]:
+                best = distance, Place(_weigh(found, near_context), False, b, near_x, near_context)
         assert best is not None, "a model has at least one site of each kind"
         return best[1]
 
 
-def _between(group: Sequence[Site], x: float, context: float) -> Weighted | None:
+def _around(group: Sequence[Site], x: float, context: float) -> Pair | None:
     low = high = None
     for site in group:
         if not site.covers(x):
@@ -132,8 +159,15 @@ def _between(group: Sequence[Site], x: float, context: float) -> Weighted | None
         if site.context >= context:
             high = site
             break
-    if low is None or high is None:
-        return None
+    if low is None and high is not None and context >= high.context_range[0]:
+        low = high
+    if high is None and low is not None and context <= low.context_range[1]:
+        high = low
+    return None if low is None or high is None else (low, high)
+
+
+def _weigh(pair: Pair, context: float) -> Weighted:
+    low, high = pair
     if low is high:
         return ((low, 1.0),)
     w = (context - low.context) / (high.context - low.context)
@@ -156,9 +190,9 @@ def decode_starts(sites: Sites, batch: int, exact: Iterable[int]) -> list[int]:
     """KV sums at which the price of a decode of ``batch`` requests starts to follow another :data:`Line`, from 0 on."""
     starts = {0}
     for site in sites.all:
-        for x in site.x:
+        for x in (*site.x, *site.x_range):
             near = int(x * batch)
-            starts |= {max(0, near - 1), near, near + 1, near + 2}  # the last point of a curve is a stretch of its own
+            starts |= {max(0, near - 1), near, near + 1, near + 2}  # an edge is a stretch of its own
     for kv in exact:
         starts |= {kv, kv + 1}
     return sorted(starts)

@@ -9,10 +9,12 @@ import numpy as np
 
 from engine.timing.contract import PassQueries
 from engine.timing.fpm import FpmTiming
-from engine.timing.rows import CLASSES, DECODE_ONLY, MIXED, PREFILL_ONLY, Floats, PassRows
+from engine.timing.rows import CLASSES, DECODE_ONLY, MIXED, PREFILL_ONLY, Floats, Ints, PassRows
 from engine.timing.surface import FEW, Surface, fit_surface
 
 LEVEL_BOUNDS = (0.5, 2.0)
+BLOCKS = 5
+"""Stretches of time that a source's passes are cut into for the block median."""
 EXACT_PASSES = 3
 """Passes of one geometry from which its median counts as measured (fewer are noise with a coordinate)."""
 
@@ -24,8 +26,9 @@ class Choices:
     ``contention``: as_measured | subtracted | dropped (passes that waited for a core for over a tenth of their time).
     ``shrinkage``: a knot of n passes deviates from the base by n / (n + shrinkage) of what was measured; None: by
     nothing.
-    ``level``: by_class (a factor per class, the ratio of sums) | by_class_median (the median of ratios) | common (one
-    factor for all, while the other choices are made).
+    ``level``: a factor per class, as the ratio_of_sums, the block_median (of the ratios of sums in BLOCKS stretches of
+    time: one burst of other load is not the machine's level) or the pass_median; common, one factor for all classes,
+    while the other choices are made.
     """
 
     composition: str = "sum"
@@ -36,7 +39,7 @@ class Choices:
 
 CONTENTIONS = ("as_measured", "subtracted", "dropped")
 SHRINKAGES: tuple[float | None, ...] = (None, 32.0, 8.0, 0.0)
-LEVELS = ("by_class", "by_class_median")
+LEVELS = ("ratio_of_sums", "block_median", "pass_median")
 
 
 def fit_variant(rows: PassRows, level_sources: set[int], reference: int, choices: Choices) -> dict[str, Any]:
@@ -94,7 +97,14 @@ def _decode_sites(rows: PassRows, measured: Floats, surface: Surface, shrinkage:
     sites = []
     for batch in np.unique(rows.decode_requests):
         mine = rows.decode_requests == batch
-        sites.append({"batch": int(batch), "knots": _knots(per_request[mine], ratio[mine], bins[mine], shrinkage)})
+        x = per_request[mine]
+        sites.append(
+            {
+                "batch": int(batch),
+                "range": [float(x.min()), float(x.max())],
+                "knots": _knots(x, ratio[mine], bins[mine], shrinkage),
+            }
+        )
     return sites
 
 
@@ -121,14 +131,27 @@ def _prefill_sites(
     sites = []
     for batch, band in sorted(set(zip(rows.prefill_requests.tolist(), octave.tolist(), strict=True))):
         m = (rows.prefill_requests == batch) & (octave == band)
-        knots = _knots(rows.new_tokens[m].astype(float), ratio[m], bins[m], shrinkage)
-        sites.append({"batch": batch, "context": _short(float(np.median(context[m]))), "knots": knots})
+        tokens, around = rows.new_tokens[m].astype(float), context[m]
+        sites.append(
+            {
+                "batch": batch,
+                "context": _short(float(np.median(around))),
+                "context_range": [float(around.min()), float(around.max())],
+                "range": [float(tokens.min()), float(tokens.max())],
+                "knots": _knots(tokens, ratio[m], bins[m], shrinkage),
+            }
+        )
     return sites
 
 
 def _decode_part(rows: PassRows, variant: dict[str, Any]) -> Floats:
     """What the decode requests add to mixed passes under the variant's composition, before levels."""
-    stand_in = {"batch": 1, "context": 0.0, "knots": [[1.0, 1.0, 1]]}  # explain() wants a prefill side; it is not read
+    stand_in = {
+        "batch": 1,
+        "context": 0.0,
+        "range": [1.0, 1.0],
+        "knots": [[1.0, 1.0, 1]],
+    }  # explain() wants a prefill side; it is not read
     timing = FpmTiming({**variant, "prefill_sites": [stand_in]})
     return timing.explain(queries(rows)).decode_ns.astype(np.float64)
 
@@ -146,11 +169,18 @@ def _knots(x: Floats, ratio: Floats, bins: Floats, shrinkage: float | None) -> l
 def _levels(rows: PassRows, sources: set[int], variant: dict[str, Any], statistic: str) -> dict[str, Any]:
     """A factor per class on what the sites say, estimated on the level sources and bounded."""
     mine = rows.take(np.isin(rows.source, sorted(sources)))
-    predicted, kind = predict(variant, mine), mine.kind
+    predicted, kind, block = predict(variant, mine), mine.kind, _blocks(mine)
 
     def estimate(where: Any) -> dict[str, Any]:
         y, p = mine.duration_ns[where], predicted[where]
-        raw = float(y.sum() / p.sum()) if statistic != "by_class_median" else float(np.median(y / p))
+        if statistic == "pass_median":
+            raw = float(np.median(y / p))
+        elif statistic == "block_median":
+            sums = [np.bincount(block[where], x) for x in (y, p)]
+            held = sums[1] > 0
+            raw = float(np.median(sums[0][held] / sums[1][held]))
+        else:
+            raw = float(y.sum() / p.sum())
         return {"factor": _short(float(np.clip(raw, *LEVEL_BOUNDS))), "raw": _short(raw), "passes": int(where.sum())}
 
     everything = {**estimate(np.ones(len(mine), dtype=bool)), "basis": "all classes"}
@@ -159,6 +189,15 @@ def _levels(rows: PassRows, sources: set[int], variant: dict[str, Any], statisti
     own = {c: {**estimate(kind == c), "basis": CLASSES[c]} for c in range(len(CLASSES)) if (kind == c).sum() >= FEW}
     kin = {DECODE_ONLY: MIXED, MIXED: PREFILL_ONLY, PREFILL_ONLY: MIXED}
     return {name: own.get(c) or own.get(kin[c]) or everything for c, name in enumerate(CLASSES)}
+
+
+def _blocks(rows: PassRows) -> Ints:
+    """Number of the stretch of time that each row lies in: BLOCKS per source."""
+    block = np.zeros(len(rows), dtype=np.int64)
+    for s in np.unique(rows.source):
+        mine = np.flatnonzero(rows.source == s)
+        block[mine] = s * BLOCKS + np.arange(len(mine)) * BLOCKS // len(mine)
+    return block
 
 
 def _add_exact(rows: PassRows, level_sources: set[int], factors: Floats, variant: dict[str, Any]) -> None:
