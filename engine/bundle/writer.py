@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import Any
 
 from engine.bundle import columns, staging
 from engine.bundle.digest import TableDigest
-from engine.bundle.ledger import Outcomes, count_outcomes, ledger_from, ledger_problems
+from engine.bundle.files import HashingFile, parquet_writer, write_durably
+from engine.bundle.ledger import Outcomes, ledger_from, ledger_problems
 from engine.bundle.manifest import (
     FILE_NAME,
     RUN_ID,
@@ -29,14 +25,10 @@ from engine.bundle.manifest import (
     to_json,
 )
 from engine.bundle.reader import open_bundle
+from engine.bundle.rows import ROW_GROUP, Rows, TableChecks, ordered, row_groups
 from engine.bundle.schema import CLOCKS, KINDS, REQUIRED_TABLES, SCHEMA_VERSION
 from engine.errors import GapscopeError
 from engine.identity import Identity
-
-ROW_GROUP = 122_880  # rows; a multiple of DuckDB's vector, and its own row group
-MAX_GROUP_BYTES = 1 << 28
-
-Rows: TypeAlias = "pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]"
 
 
 class BundleWriter:
@@ -93,7 +85,7 @@ class BundleWriter:
         if file_name in self._files:
             raise GapscopeError(f"Table {name} was written already.")
         path = self._folder() / file_name
-        sink = self._system(_HashingFile, path)
+        sink = self._system(HashingFile, path)
         try:
             digest = self._write_groups(name, rows, sink)
             self._system(sink.sync)
@@ -113,12 +105,12 @@ class BundleWriter:
             f"{name}.{column}": clock for column, clock in CLOCKS.get(name, {}).items() if column in recorded
         }
 
-    def _write_groups(self, name: str, rows: Rows, sink: _HashingFile) -> TableDigest:
+    def _write_groups(self, name: str, rows: Rows, sink: HashingFile) -> TableDigest:
         schema = columns.spec_of(name).schema
-        digest, checks = TableDigest(schema), _TableChecks(name)
-        writer = self._system(_parquet_writer, sink, schema)
+        digest, checks = TableDigest(schema), TableChecks(name)
+        writer = self._system(parquet_writer, sink, schema)
         try:
-            for group in _row_groups(_ordered(name, rows)):
+            for group in row_groups(ordered(name, rows)):
                 batch = columns.one_batch(group)
                 columns.check_enums(name, batch)
                 checks.take(batch)
@@ -178,7 +170,7 @@ class BundleWriter:
         check_parts(manifest, f"Run {self.slug} cannot be sealed")
         manifest["run_id"] = run_id = f"{self.slug}-{content_of(manifest)}"
         manifest["seal"] = seal_of(manifest)
-        self._system(_write_durably, folder / FILE_NAME, serialise(manifest))
+        self._system(write_durably, folder / FILE_NAME, serialise(manifest))
         assert self._staging is not None
         if not self._system(self._staging.publish, run_id):
             self._check_existing(run_id)
@@ -211,130 +203,6 @@ class BundleWriter:
             return call(*args, **options)
         except OSError as problem:
             raise staging.write_failed(self.store, problem) from problem
-
-
-class _TableChecks:
-    """What no single row group can tell: the outcomes of all requests, and ids that repeat."""
-
-    def __init__(self, name: str) -> None:
-        self._requests = name == "requests"
-        self.outcomes: Outcomes = Outcomes()
-        self._ids: set[str] = set()
-
-    def take(self, batch: pa.RecordBatch) -> None:
-        if not self._requests:
-            return
-        for column in ("request_id", "status"):
-            if batch.column(column).null_count:
-                raise GapscopeError(f"Table requests, column {column}: NULL where every row needs a value.")
-        self.outcomes += count_outcomes(batch)
-        for request_id in batch.column("request_id").to_pylist():
-            if request_id in self._ids:
-                raise GapscopeError(f"Table requests, column request_id: {request_id!r} occurs twice.")
-            self._ids.add(request_id)
-
-
-class _HashingFile:
-    """A new file that knows the digest and the size of what went into it."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = open(path, "xb")  # noqa: SIM115 - closed by close(), which the Arrow sink calls too
-        self.sha256 = hashlib.sha256()
-        self.size = 0
-
-    @property
-    def closed(self) -> bool:
-        return self._file.closed
-
-    def write(self, data: Any) -> int:
-        view = memoryview(data).cast("B")
-        self._file.write(view)
-        self.sha256.update(view)
-        self.size += len(view)
-        return len(view)
-
-    def tell(self) -> int:
-        return self.size
-
-    def flush(self) -> None:
-        self._file.flush()
-
-    def sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        self._file.close()
-
-
-def _parquet_writer(sink: _HashingFile, schema: pa.Schema) -> pq.ParquetWriter:
-    leaves = [(f.name, f.type) for f in schema]
-    leaves += [(f"members.list.element.{f.name}", f.type) for t in schema.types if _is_members(t) for f in t.value_type]
-    texts = [path for path, t in leaves if pa.types.is_dictionary(t) or (pa.types.is_string(t) and "." in path)]
-    # Differences pack times and counters into half of what zstd alone makes of them, and DuckDB reads them faster.
-    packed = {path: "DELTA_BINARY_PACKED" for path, t in leaves if pa.types.is_int64(t)}
-    return pq.ParquetWriter(sink, schema, compression="zstd", use_dictionary=texts, column_encoding=packed)
-
-
-def _is_members(type_: pa.DataType) -> bool:
-    return pa.types.is_list(type_) and pa.types.is_struct(type_.value_type)
-
-
-def _ordered(name: str, rows: Rows) -> Iterator[pa.Table]:
-    """Conforming pieces in order."""
-    if isinstance(rows, pa.Table):
-        yield columns.sort(name, columns.conform(name, rows))
-        return
-    keys = columns.spec_of(name).sorted_by
-    last: pa.Table | None = None
-    before = 0
-    for batch in rows:
-        piece = columns.conform(name, pa.Table.from_batches([batch]))
-        if not piece.num_rows:
-            continue
-        joined = piece.select(keys) if last is None else pa.concat_tables([last, piece.select(keys)])
-        wrong = columns.first_unsorted(name, joined)
-        if wrong is not None:
-            row = before + wrong - (last is not None)
-            raise GapscopeError(
-                f"Table {name}: row {row} is out of order; a stream must arrive sorted by {', '.join(keys)}."
-            )
-        last, before = piece.select(keys).slice(piece.num_rows - 1), before + piece.num_rows
-        yield piece
-
-
-def _row_groups(pieces: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in groups of ROW_GROUP (the last one is smaller), however they arrived."""
-    held: list[pa.Table] = []
-    rows = 0
-    for piece in pieces:
-        held.append(piece)
-        rows += piece.num_rows
-        if rows >= ROW_GROUP:
-            whole = pa.concat_tables(held)
-            full = rows - rows % ROW_GROUP
-            for start in range(0, full, ROW_GROUP):
-                yield from _bounded(whole.slice(start, ROW_GROUP))
-            held, rows = [whole.slice(full)], rows - full
-    if rows:
-        yield from _bounded(pa.concat_tables(held))
-
-
-def _bounded(group: pa.Table) -> Iterator[pa.Table]:
-    """The group, in halves while it is too large for the 32-bit offsets of one batch (long member lists)."""
-    if group.nbytes <= MAX_GROUP_BYTES or group.num_rows < 2:
-        yield group
-        return
-    half = group.num_rows // 2
-    yield from _bounded(group.slice(0, half))
-    yield from _bounded(group.slice(half))
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    with open(path, "xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def slugify(text: str) -> str:

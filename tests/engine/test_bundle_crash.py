@@ -22,7 +22,7 @@ import os, sys, signal
 sys.path.insert(0, {tests!r})
 from pathlib import Path
 from bundle_rows import identity, passes, write
-from engine.bundle import BundleWriter, staging, writer
+from engine.bundle import BundleWriter, files, staging, writer
 store = Path({store!r})
 """
 
@@ -38,16 +38,16 @@ KILL = "os.kill(os.getpid(), signal.SIGKILL)"
 MOMENTS = {
     "folder made, not locked yet": "staging._take = lambda lock: {kill}",
     "in the middle of a table": (
-        "seen = writer._HashingFile.write\n"
+        "seen = files.HashingFile.write\n"
         "def once(self, data):\n"
         "    seen(self, data)\n"
         "    if self.size > 2000:\n"
         "        self.flush(); {kill}\n"
         "    return len(data)\n"
-        "writer._HashingFile.write = once"
+        "files.HashingFile.write = once"
     ),
-    "tables written, no manifest": "writer._write_durably = lambda path, data: {kill}",
-    "half a manifest": "writer._write_durably = lambda path, data: (path.write_bytes(data[:99]), {kill})",
+    "tables written, no manifest": "writer.write_durably = lambda path, data: {kill}",
+    "half a manifest": "writer.write_durably = lambda path, data: (path.write_bytes(data[:99]), {kill})",
     "all written, not published": "os.rename = lambda a, b: {kill}",
 }
 
@@ -173,7 +173,7 @@ except GapscopeError as error:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("where", ["_HashingFile.sync", "_write_durably"])
+@pytest.mark.parametrize("where", ["HashingFile.sync", "write_durably"])
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
 def test_errors_of_the_disk_are_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, code: int

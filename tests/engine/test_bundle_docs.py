@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from engine.bundle import LABELS, manifest
+from engine.bundle.rows import ROW_GROUP
 from engine.bundle.schema import CLOCKS, KINDS, REQUIRED_TABLES, TABLES
-from engine.bundle.writer import ROW_GROUP
 from engine.identity import FIELDS
 
 DOC = (Path(__file__).parents[2] / "docs" / "bundle.md").read_text()

@@ -16,7 +16,8 @@ from bundle_rows import identity, passes, request, table, write
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.bundle import BundleWriter, Check, Phase, list_bundles, open_bundle, slugify, writer
+from engine.bundle import BundleWriter, Check, Phase, list_bundles, open_bundle, slugify
+from engine.bundle import rows as rows_module
 from engine.bundle.schema import TABLES
 from engine.errors import GapscopeError
 
@@ -82,7 +83,7 @@ def test_a_table_is_sorted_with_nulls_last_and_ties_kept(tmp_path: Path) -> None
 
 
 def test_a_stream_is_stored_whatever_its_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "ROW_GROUP", 4)
+    monkeypatch.setattr(rows_module, "ROW_GROUP", 4)
     whole = passes(11)
     batches = [
         b for start, stop in ((0, 1), (1, 1), (1, 9), (9, 11)) for b in whole.slice(start, stop - start).to_batches()
@@ -104,7 +105,7 @@ def test_a_reader_of_batches_is_a_stream(tmp_path: Path) -> None:
 
 
 def test_heavy_rows_make_smaller_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "MAX_GROUP_BYTES", 1000)
+    monkeypatch.setattr(rows_module, "MAX_GROUP_BYTES", 1000)
     found = stored(tmp_path, "passes", passes(50))
     assert found["pass_index"].to_pylist() == list(range(50))
     (run,) = list_bundles(tmp_path)
