@@ -257,6 +257,7 @@ CLOCKS: dict[str, dict[str, str]] = {
         "first_visible_ns": "client",
         "last_visible_ns": "client",
         "end_ns": "client",
+        "released_ns": "engine",
     },
     "passes": {"start_ns": "engine", "end_ns": "engine"},
     "kv_events": {"time_ns": "engine"},
