@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,22 +12,23 @@ from recording_folder import Folder, write_sweep
 
 from engine.bundle import open_bundle
 from engine.errors import GapscopeError
-from engine.importers import import_any
+from engine.importers import Importer, import_any
 
 TEXT = (Path(__file__).parents[2] / "docs" / "importers.md").read_text()
 
 
-def block(language: str) -> str:
-    (found,) = re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
-    return found
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_the_worked_example_imports_its_file(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
-    exec(compile(block("python"), "docs/importers.md", "exec"), names)
+    module, entry = blocks("python")
+    exec(compile(module, "docs/importers.md", "exec"), names)
+    (importer,) = eval(entry, {"Importer": Importer, "csv_log": SimpleNamespace(**names)})
+    (example,) = blocks("csv")
     log = tmp_path / "log.csv"
-    log.write_text(block("csv"))
-    importer = names["CSV_LOG"]
+    log.write_text(example)
     assert importer.recognises(log)
     assert not importer.recognises(tmp_path)
     bundle = open_bundle(tmp_path / "store" / importer.run(log, tmp_path / "store"))
@@ -35,7 +37,7 @@ def test_the_worked_example_imports_its_file(tmp_path: Path) -> None:
     assert requests["first_visible_ns"].to_pylist() == [250_000_000, None]
     assert bundle.ledger is not None
     assert (bundle.ledger["profile"]["ok"], bundle.ledger["profile"]["error"]) == (1, 1)
-    log.write_text(block("csv") + "c,2.0,,,x,1,0\n")
+    log.write_text(example + "c,2.0,,,x,1,0\n")
     with pytest.raises(GapscopeError, match=r"log\.csv line 4"):
         importer.run(log, tmp_path / "store")
     partial = open_bundle(tmp_path / "store" / importer.run(log, tmp_path / "store", skip_bad_rows=True))

@@ -41,7 +41,7 @@ def import_recording(
     }
     if recording.events is not None:
         tables["kv_events"] = table_of("kv_events", events.rows)
-    checks = qualify(recording, seen, sampled, contents, events, phases, tables)
+    checks = qualify(recording, seen, contents, events, phases, tables)
     name = slugify(str(recording.identity.get("run") or path.name))
     identity = run_identity(recording.identity, recording.fpm_schema, contents.trace)
     with BundleWriter(store, "measured", name, title or _title(recording), identity) as writer:

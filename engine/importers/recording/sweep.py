@@ -14,8 +14,9 @@ from engine.bundle import BundleWriter, Check, Phase, slugify
 from engine.importers.recording.files import PASS, SWEEP_SCHEMA, Recording, read_passes
 from engine.importers.recording.history import histories
 from engine.importers.recording.identity import sweep_identity
-from engine.importers.recording.qualify import files_intact, rows_used, verdict
+from engine.importers.recording.qualify import files_intact, rows_used
 from engine.importers.recording.tables import pass_rows, table_of
+from engine.importers.recording.verdict import verdict
 from engine.jsonl import COUNT, OBJECT, TEXT, SkippedRow, Spec
 
 _SHAPE: Spec = {"shape_id": COUNT, "shape": TEXT, "step_ms": OBJECT}
