@@ -11,12 +11,17 @@ def check_trace(trace: Trace, where: str) -> None:
 
     Raises:
         GapscopeError: no plays; a conversation without turns, named twice, unknown, or not reached from its root
-            (a cycle); a child that contradicts its parent; tokens or think times below their minimum.
+            (a cycle); a child that contradicts its parent; tokens or think times below their minimum; an empty prompt.
     """
     if not trace.plays:
         raise GapscopeError(f"{where}: the trace has no plays.")
+    seen: set[str] = set()
     for play in trace.plays:
         _check_play(play, where)
+        for conversation in play.conversations:
+            if conversation.conversation_id in seen:
+                raise GapscopeError(f"{where}: conversation {conversation.conversation_id} is in two plays.")
+            seen.add(conversation.conversation_id)
 
 
 def _check_play(play: Play, where: str) -> None:
@@ -37,6 +42,9 @@ def _check_play(play: Play, where: str) -> None:
                     f"{where}: turn {number} of {name} needs at least 1 output token, a think time of at least 0, "
                     "and either segments or hash ids with a prompt length."
                 )
+            fresh = number == 0 and conversation.mode == "fresh" and turn.hash_ids is None
+            if fresh and not any(segment.tokens > 0 for segment in turn.new_input):
+                raise GapscopeError(f"{where}: turn 0 of {name} has an empty prompt.")
             for child_id in turn.spawn:
                 child = by_id.get(child_id)
                 if child is None:

@@ -12,6 +12,7 @@ line without ``session_id`` is a session of its own. Outputs have no ids, so lat
 from __future__ import annotations
 
 import hashlib
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -63,15 +64,15 @@ def read(path: Path, data: bytes) -> Trace:
                 think = 0
             else:
                 think = round(row["delay"] * MS)
-            turn = Turn(output, think, prompt_tokens=tokens, hash_ids=tuple(hash_ids))
+            turn = Turn(output, think, prompt_tokens=tokens, hash_ids=_ids(hash_ids))
         except orjson.JSONDecodeError as error:
             raise GapscopeError(f"{path}, line {number}: not valid JSON ({error}); is the file truncated?") from None
         except KeyError as error:
             raise GapscopeError(f"{path}, line {number}: {_lacks(error.args[0])}") from None
-        except (TypeError, AttributeError):
+        except (TypeError, AttributeError, OverflowError):
             raise GapscopeError(
                 f"{path}, line {number}: expected an object with whole numbers input_length and output_length, "
-                "a list hash_ids, and timestamp or delay in milliseconds."
+                "a list hash_ids of whole numbers, and timestamp or delay in milliseconds."
             ) from None
         if type(tokens) is not int or type(output) is not int or tokens < 1 or output < 1 or think < 0:
             raise GapscopeError(
@@ -85,6 +86,14 @@ def read(path: Path, data: bytes) -> Trace:
         raise GapscopeError(f"{path}: an empty trace; expected one JSON object per line.")
     block = _block_tokens(path, np.array(lengths, np.int64), np.array(counts, np.int64))
     return Trace(path.stem, "mooncake", hashlib.sha256(data).hexdigest(), list(plays.values()), block)
+
+
+def _ids(values: list[int]) -> array[int]:
+    """Hash ids side by side; those that need the 64th bit come out negative, which names them as well."""
+    try:
+        return array("q", values)
+    except OverflowError:
+        return array("q", array("Q", values).tobytes())
 
 
 def _lacks(field: str) -> str:

@@ -7,6 +7,7 @@ tokens, so block identity follows without the token ids themselves.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,7 +30,7 @@ class Turn:
     conversation). ``think_ns`` passes between the end of what the turn waits for and its dispatch. ``spawn``
     names conversations of the same play that start when this turn's response ended; the next turn of this
     conversation joins on all of them. ``hash_ids`` replaces segments where a trace names its blocks directly:
-    the whole prompt's block ids.
+    the whole prompt's block ids, as a tuple or an ``array("q")``.
     """
 
     output_tokens: int
@@ -37,7 +38,7 @@ class Turn:
     new_input: tuple[Segment, ...] = ()
     spawn: tuple[str, ...] = ()
     prompt_tokens: int | None = None  # given together with hash_ids; else derived from the segments
-    hash_ids: tuple[int, ...] | None = None
+    hash_ids: Sequence[int] | None = None
 
 
 @dataclass(slots=True)

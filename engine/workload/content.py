@@ -8,6 +8,7 @@ parent's.
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -100,13 +101,12 @@ class InternedKeys:
                 self._append(segment.content, segment.tokens, root, keys, partial)
                 tokens += segment.tokens
             walk.prompt_tokens.append(tokens)
-            walk.keys.append(keys)
-            walk.chains.append(keys)
             output = output_content(conversation.conversation_id, index)
             self._append(output, turn.output_tokens, root, keys, partial)
             tokens += turn.output_tokens
             if turn.spawn:
                 walk.marks[index] = Mark(tokens, keys.copy(), tuple(partial))
+        walk.keys = walk.chains = [array("q", keys)] * len(conversation.turns)
         return walk
 
     def _append(self, content: str, tokens: int, root: int, keys: list[int], partial: list[Slice]) -> None:
@@ -131,15 +131,14 @@ class InternedKeys:
     def _walk_hash_ids(self, turns: list[Turn], root: int) -> Walk:
         walk, known, size = Walk(), self._known, self.block_size
         offsets = range(0, self._hash_block, size)
-        so_far: tuple[int, ...] = ()
+        so_far: Sequence[int] = ()
         keys: list[int] = []
         for turn in turns:
             assert turn.hash_ids is not None
             assert turn.prompt_tokens is not None
             ids = turn.hash_ids
-            if ids[: len(so_far)] == so_far:
-                new = ids[len(so_far) :]
-            else:  # not a longer prompt of the same beginning: told apart from the first block on
+            new = ids[len(so_far) :]
+            if len(so_far) and ids[: len(so_far)] != so_far:  # not a longer prompt of the same beginning
                 new, keys = ids, []
             parent = keys[-1] if keys else root
             for hash_id in new:
@@ -148,7 +147,7 @@ class InternedKeys:
                     keys.append(parent)
             so_far = ids
             walk.prompt_tokens.append(turn.prompt_tokens)
-            walk.keys.append(keys[: turn.prompt_tokens // size])
+            walk.keys.append(array("q", keys[: turn.prompt_tokens // size]))
             walk.chains.append(keys)
         return walk
 

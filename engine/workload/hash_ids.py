@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
-from itertools import chain
 
 import numpy as np
 
 from engine.errors import GapscopeError
-from engine.traces.tree import Conversation, Trace, Turn
+from engine.traces.tree import Conversation, Trace
 from engine.workload.content import NO_KEY, BlockKeys, Hashes, InternedKeys, Ints, Mark, Walk
 
 LARGEST_ID = 1 << 26
@@ -61,7 +61,8 @@ class ChainedHashIds:
             ids, tokens = turn.hash_ids or (), turn.prompt_tokens or 0
             keys: Sequence[int] = ids
             if factor > 1 or shift:
-                keys = [key for i in ids for key in range(i * factor + shift, (i + 1) * factor + shift)]
+                first = np.asarray(ids, np.int64) * factor + shift
+                keys = array("q", (first[:, None] + np.arange(factor)).tobytes())
             whole = tokens // self.block_size
             walk.prompt_tokens.append(tokens)
             walk.keys.append(keys if len(keys) == whole else keys[:whole])
@@ -84,29 +85,26 @@ class ChainedHashIds:
 
 def _before(trace: Trace) -> Ints | None:
     """The id before each hash id of the trace; None where ids are large or have more than one before them."""
-    added: list[Sequence[int]] = []
-    heads: list[int] = []
+    added = array("q")  # what each prompt appends to the one before it
+    lengths: list[int] = []
+    heads: list[int] = []  # the id that this follows
     for play in trace.plays:
         for conversation in play.conversations:
-            _collect(conversation.turns, added, heads)
-    lengths = np.array([len(ids) for ids in added], np.int64)
-    ids = np.fromiter(chain.from_iterable(added), np.int64, int(lengths.sum()))
-    if not len(ids) or ids.min() < 0 or ids.max() > LARGEST_ID:
+            so_far: Sequence[int] = ()
+            for turn in conversation.turns:
+                ids = turn.hash_ids or ()
+                longer = len(so_far) > 0 and ids[: len(so_far)] == so_far
+                new = ids[len(so_far) :] if longer else ids
+                if len(new):
+                    added.extend(new)
+                    lengths.append(len(new))
+                    heads.append(so_far[-1] if longer else -1)
+                so_far = ids
+    ids_added = np.frombuffer(added, np.int64)
+    if not len(ids_added) or ids_added.min() < 0 or ids_added.max() > LARGEST_ID:
         return None
-    previous = np.concatenate([[-1], ids[:-1]])
-    starts = (np.cumsum(lengths) - lengths)[lengths > 0]
-    previous[starts] = np.array(heads, np.int64)[lengths > 0]
-    before = np.full(int(ids.max()) + 1, -1, np.int64)
-    before[ids] = previous
-    return before if (before[ids] == previous).all() else None
-
-
-def _collect(turns: Sequence[Turn], added: list[Sequence[int]], heads: list[int]) -> None:
-    """Add what each prompt appends to the one before, and the id that this follows (-1: none)."""
-    so_far: tuple[int, ...] = ()
-    for turn in turns:
-        ids = turn.hash_ids or ()
-        longer = ids[: len(so_far)] == so_far
-        added.append(ids[len(so_far) :] if longer else ids)
-        heads.append(so_far[-1] if longer and so_far else -1)
-        so_far = ids
+    previous = np.concatenate([[-1], ids_added[:-1]])
+    previous[np.cumsum(lengths) - lengths] = heads
+    before = np.full(int(ids_added.max()) + 1, -1, np.int64)
+    before[ids_added] = previous
+    return before if (before[ids_added] == previous).all() else None
