@@ -60,14 +60,13 @@ LAYERS = {
     "engine.errors": set(),
     "engine.jsonl": {"engine.errors"},
     "engine.knobs": {"engine.errors"},
-    "engine.jsonl": {"engine.errors"},
     "engine.bundle": {"engine.errors", "engine.identity"},
     "engine.identity": {"engine.errors"},
     "engine.traces": {"engine.errors", "engine.jsonl"},
     "engine.timing": {"engine.errors", "engine.bundle", "engine.identity"},
     "engine.serving": {"engine.errors", "engine.timing"},
     "engine.workload": {"engine.errors", "engine.traces", "engine.serving"},
-    "engine.importers": {"engine.errors", "engine.jsonl", "engine.bundle", "engine.identity", "engine.jsonl", "engine.traces"},
+    "engine.importers": {"engine.errors", "engine.jsonl", "engine.bundle", "engine.identity", "engine.traces"},
 }
 
 
