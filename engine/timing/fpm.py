@@ -56,6 +56,7 @@ class FpmTiming:
         self._outside = {"clamp": CLAMPED, "extrapolate": EXTRAPOLATED, "abort": REFUSED}[on_refused]
         self._prefill_memo: dict[tuple[int, int, int], tuple[float, int, Place | None]] = {}
         self._rows: dict[int, tuple[list[int], list[Priced | None]]] = {}
+        self._outside_memo: dict[tuple[int, int], Priced] = {}
 
     def pass_ns(
         self,
@@ -69,7 +70,7 @@ class FpmTiming:
         if not prefill_requests:
             starts, pieces = self._rows.get(decode_requests) or self._row(decode_requests)
             i = bisect_right(starts, decode_kv_tokens) - 1
-            a, c, r0, r1, resolution, _ = pieces[i] or self._piece(decode_requests, i)
+            a, c, r0, r1, resolution, _ = pieces[i] or self._piece(decode_requests, decode_kv_tokens, i)
             if not resolution:
                 self._refuse(0, 0, 0, decode_requests, decode_kv_tokens)
             return int((a + c * decode_kv_tokens) * (r0 + r1 * decode_kv_tokens) * self._level[1] + 0.5) or 1
@@ -162,24 +163,34 @@ class FpmTiming:
         self._rows[batch] = row
         return row
 
-    def _piece(self, batch: int, i: int) -> Priced:
+    def _piece(self, batch: int, kv: int, i: int) -> Priced:
+        """The price on stretch ``i``, which holds ``kv``; outside the domain, the price at ``kv`` alone."""
+        if (batch, kv) in self._outside_memo:
+            return self._outside_memo[batch, kv]
         starts, pieces = self._rows[batch]
         exact = self._exact_decode.get(batch, {})
+        piece: Priced
         if starts[i] in exact:  # a stretch of one KV sum
-            piece: Priced = (exact[starts[i]], 0.0, 1.0, 0.0, EXACT, None)
-        else:
-            line = decode_line(self._decode, batch, starts[i], self._decode_base, self._own_geometry)
-            piece = (*line[:4], INTERPOLATED if line[4].inside else self._outside, line[4])
-        pieces[i] = piece
+            pieces[i] = piece = (exact[starts[i]], 0.0, 1.0, 0.0, EXACT, None)
+            return piece
+        place = self._decode.place(batch, starts[i] / batch)
+        if place.inside:
+            line = decode_line(place, self._surface.decode(batch, 0.0), self._surface.decode_kv_token)
+            pieces[i] = piece = (*line, INTERPOLATED, place)
+            return piece
+        place = self._decode.place(batch, kv / batch)
+        at = (batch, float(kv)) if self._own_geometry else (place.batch, place.x * place.batch)
+        piece = (self._surface.decode(*at) * place.ratio, 0.0, 1.0, 0.0, self._outside, place)
+        self._outside_memo[batch, kv] = piece
         return piece
 
-    def _decode_base(self, batch: int) -> tuple[float, float]:
-        return self._surface.decode(batch, 0.0), self._surface.decode_kv_token
-
-    def _decode_price(self, batch: int, kv: int) -> tuple[float, int]:
+    def _piece_at(self, batch: int, kv: int) -> Priced:
         starts, pieces = self._rows.get(batch) or self._row(batch)
         i = bisect_right(starts, kv) - 1
-        a, c, r0, r1, resolution, _ = pieces[i] or self._piece(batch, i)
+        return pieces[i] or self._piece(batch, kv, i)
+
+    def _decode_price(self, batch: int, kv: int) -> tuple[float, int]:
+        a, c, r0, r1, resolution, _ = self._piece_at(batch, kv)
         return (a + c * kv) * (r0 + r1 * kv), resolution
 
     def _floor_kv(self, batch: int) -> int:
@@ -193,10 +204,17 @@ class FpmTiming:
         for b in np.unique(batch[where]).tolist():
             mine = where & (batch == b)
             starts, pieces = self._rows.get(b) or self._row(b)
-            used, i = np.unique(np.searchsorted(starts, kv[mine], side="right") - 1, return_inverse=True)
-            found = [pieces[j] or self._piece(b, j) for j in used.tolist()]
+            sums = kv[mine]
+            stretch = np.searchsorted(starts, sums, side="right") - 1
+            for j, k in zip(*np.unique(stretch, return_index=True), strict=True):
+                if pieces[j] is None:
+                    self._piece(b, int(sums[k]), int(j))
+            # Inside the domain a piece holds for its whole stretch; outside, each KV sum has a price of its own.
+            alone = np.array([p is None for p in pieces])[stretch]
+            which, i = np.unique(np.where(alone, -1 - sums, stretch), return_inverse=True)
+            found = [(pieces[w] if w >= 0 else None) or self._piece_at(b, -1 - w) for w in which.tolist()]
             a, c, r0, r1, worst = np.array([p[:5] for p in found]).T
-            price[mine] = (a[i] + c[i] * kv[mine]) * (r0[i] + r1[i] * kv[mine])
+            price[mine] = (a[i] + c[i] * sums) * (r0[i] + r1[i] * sums)
             resolution[mine] = worst[i].astype(np.int8)
             told[mine] = np.array([names.setdefault(_told("decode", p[5], b), len(names)) for p in found])[i]
         return price, resolution, (told, list(names))

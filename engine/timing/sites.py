@@ -15,7 +15,7 @@ what to do.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import log2
 
@@ -182,8 +182,8 @@ def _octaves(left: float, right: float) -> float:
     return abs(log2((left + 1.0) / (right + 1.0)))
 
 
-Line = tuple[float, float, float, float, Place]
-"""A decode price over the KV sum, (a + c KV) (r0 + r1 KV) nanoseconds before the level, and where it was read."""
+Line = tuple[float, float, float, float]
+"""A decode price over the KV sum: (a + c KV) (r0 + r1 KV) nanoseconds before the level."""
 
 
 def decode_starts(sites: Sites, batch: int, exact: Iterable[int]) -> list[int]:
@@ -198,26 +198,9 @@ def decode_starts(sites: Sites, batch: int, exact: Iterable[int]) -> list[int]:
     return sorted(starts)
 
 
-def decode_line(
-    sites: Sites, batch: int, start: int, base: Callable[[int], tuple[float, float]], outside_at_own_geometry: bool
-) -> Line:
-    """The price of a decode of ``batch`` requests from the KV sum ``start`` to the next start.
-
-    ``base(batch)`` returns (intercept, slope over the KV sum) of the smooth base. Outside the domain the price is
-    that of the nearest measured point, or, with ``outside_at_own_geometry``, the base at the query times the nearest
-    ratio.
-    """
-    per_request = start / batch
-    place = sites.place(batch, per_request)
-    priced_at = batch if place.inside or outside_at_own_geometry else place.batch
-    intercept, slope = base(priced_at)
-    slope *= priced_at / batch  # the same KV per request
-    if place.x == per_request:
-        lines = [(w, site.piece(place.x)) for site, w in place.sites]
-        r0 = sum(w * a for w, (a, _) in lines)
-        r1 = sum(w * b for w, (_, b) in lines) / batch
-    else:
-        r0, r1 = place.ratio, 0.0
-        if not outside_at_own_geometry:
-            intercept, slope = intercept + slope * batch * place.x, 0.0
-    return intercept, slope, r0, r1, place
+def decode_line(place: Place, intercept: float, slope: float) -> Line:
+    """The price around a ``place`` inside the domain; the smooth base there is ``intercept + slope * KV``."""
+    lines = [(w, site.piece(place.x)) for site, w in place.sites]
+    r0 = sum(w * a for w, (a, _) in lines)
+    r1 = sum(w * b for w, (_, b) in lines) / place.batch
+    return intercept, slope, r0, r1
