@@ -16,8 +16,9 @@ import numpy.typing as npt
 
 from engine.bundle.reader import Bundle
 from engine.parity.openloop import Segment, replay_recorded
-from engine.parity.recorded import RecordedEvents, RecordedRequest, RecordedRun, read_recorded
+from engine.parity.recorded import RecordedRequest, RecordedRun, read_recorded
 from engine.parity.result import Batch, Divergence, ParityResult
+from engine.parity.warm import RecordedEvents
 from engine.serving.members import Members
 from engine.serving.record import EVICT, STORE
 
@@ -36,8 +37,11 @@ def check_parity(bundle: Bundle, core: str = "auto") -> ParityResult:
     equal = _equal_passes(recorded, replayed)
     differing = np.flatnonzero(~equal)
     first = _divergence(recorded, replayed, int(differing[0])) if len(differing) else None
-    result = ParityResult(core, recorded.num_passes, int(equal.sum()), first)
-    return result if recorded.events is None else _with_events(result, recorded.events, replayed)
+    unnamed = recorded.unnamed_requests
+    result = ParityResult(core, recorded.num_passes, int(equal.sum()), first, unnamed_requests=unnamed)
+    if recorded.events is None:
+        return result
+    return _with_events(result, recorded.events, replayed, recorded.held.hashes)
 
 
 # -- batches -------------------------------------------------------------------------------------------------------
@@ -62,7 +66,8 @@ def _stacked(batches: Members) -> Ints:
 
 
 def _in(segment: Segment) -> npt.NDArray[np.bool_]:
-    within: npt.NDArray[np.bool_] = segment.batches.pass_index < segment.last
+    passes = segment.batches.pass_index
+    within: npt.NDArray[np.bool_] = (passes >= segment.first) & (passes < segment.last)
     return within
 
 
@@ -106,10 +111,15 @@ def _waiting(batches: Members, requests: Sequence[RecordedRequest], first: int, 
 # -- cache events --------------------------------------------------------------------------------------------------
 
 
-def _with_events(result: ParityResult, events: RecordedEvents, replayed: list[Segment]) -> ParityResult:
-    kinds = np.concatenate([np.repeat(s.record.events["kind"], s.record.events["num_keys"]) for s in replayed])
-    keys = [(n, key) for n, s in enumerate(replayed) for key in s.record.event_keys.tolist()]
-    pairing = _Pairing()
+Content = int | tuple[int, int]
+"""Key of a block; blocks of unknown content have negative keys that only a segment knows."""
+
+
+def _with_events(
+    result: ParityResult, events: RecordedEvents, replayed: list[Segment], held: dict[int, int | None]
+) -> ParityResult:
+    kinds, keys = _block_events(replayed)
+    pairing = _Pairing(held)
     stored, my_stored = _of_kind(events.kind, events.hashes, STORE), _of_kind(kinds, keys, STORE)
     removed, my_removed = _of_kind(events.kind, events.hashes, EVICT), _of_kind(kinds, keys, EVICT)
     stored_equal = sum(pairing.agree(mine, theirs) for mine, theirs in zip(my_stored, stored, strict=False))
@@ -128,20 +138,42 @@ def _with_events(result: ParityResult, events: RecordedEvents, replayed: list[Se
     )
 
 
+def _block_events(replayed: list[Segment]) -> tuple[npt.NDArray[np.int64], list[Content]]:
+    """Kind and content of every block event since the recording began."""
+    kinds: list[npt.NDArray[np.int64]] = []
+    keys: list[Content] = []
+    for number, segment in enumerate(replayed):
+        events = segment.record.events
+        recorded = segment.record.passes["start_ns"][events["pass_index"]] >= segment.first
+        block_kinds, within = (np.repeat(column, events["num_keys"]) for column in (events["kind"], recorded))
+        kinds.append(block_kinds[within])
+        keys += [key if key >= 0 else (number, key) for key in segment.record.event_keys[within].tolist()]
+    return np.concatenate(kinds), keys
+
+
 class _Pairing:
-    """One-to-one pairing of our block contents with the engine's hashes; the first pairing of either holds."""
+    """One-to-one pairing of our block contents with the engine's hashes; the first pairing of either holds.
 
-    def __init__(self) -> None:
-        self._theirs: dict[tuple[int, int], int] = {}
-        self._mine: dict[int, tuple[int, int]] = {}
+    ``held`` is what the pool held before the recording began. The engine's hash of a content may be unknown there: then
+    its eviction pairs the two.
+    """
 
-    def agree(self, mine: tuple[int, int], theirs: int) -> bool:
+    def __init__(self, held: dict[int, int | None]) -> None:
+        self._held = held
+        self._theirs: dict[Content, int] = {}
+        self._mine: dict[int, Content] = {}
+
+    def agree(self, mine: Content, theirs: int) -> bool:
         """Pair the two unless one of them has another partner; whether they are partners."""
         return self._theirs.setdefault(mine, theirs) == theirs and self._mine.setdefault(theirs, mine) == mine
 
-    def known(self, mine: tuple[int, int], theirs: int) -> bool:
+    def known(self, mine: Content, theirs: int) -> bool:
         """Whether the two are partners already."""
-        return self._theirs.get(mine) == theirs and self._mine.get(theirs) == mine
+        if self._theirs.get(mine) == theirs and self._mine.get(theirs) == mine:
+            return True
+        if isinstance(mine, tuple) or mine not in self._held:
+            return False
+        return self._held[mine] == theirs or (self._held[mine] is None and self.agree(mine, theirs))
 
 
 def _of_kind(kinds: npt.NDArray[Any], values: Sequence[T], kind: int) -> list[T]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.parity.recorded import RecordedRequest, RecordedRun
 from engine.serving import make_server
-from engine.serving.contract import ServedRequest, ServerRecord
+from engine.serving.contract import ServedRequest, Server, ServerRecord
 from engine.serving.members import Members, members
 from engine.timing.contract import PassQueries, PassTimes
 
@@ -45,7 +45,7 @@ class Segment:
 
     first: int
     last: int
-    requests: list[int]  # index in the record -> number in the recorded run
+    requests: list[int]  # index in the record -> number in the recorded run, -1 for what filled the pool before
     record: ServerRecord
     batches: Members = field(init=False)
 
@@ -67,6 +67,8 @@ def replay_recorded(recorded: RecordedRun, core: str) -> list[Segment]:
 def _replay_segment(recorded: RecordedRun, first: int, last: int, core: str) -> Segment:
     """An open loop: requests are received and aborted before the passes that the recording names."""
     server = make_server(recorded.config, _OneTick(), core)
+    held = recorded.held.chains if first == 0 else []
+    _fill_pool(server, held, recorded.config.block_size, first)
     index: dict[int, int] = {}  # number in the recording -> index of the served request
     now = first
     for until, arrivals, aborts in _agenda(recorded.requests, first, last):
@@ -76,12 +78,22 @@ def _replay_segment(recorded: RecordedRun, first: int, last: int, core: str) -> 
         for number in arrivals:
             request = recorded.requests[number]
             server.receive(
-                ServedRequest(len(index), request.prompt_tokens, request.output_tokens, request.block_keys), now
+                ServedRequest(len(held) + len(index), request.prompt_tokens, request.output_tokens, request.block_keys),
+                now,
             )
-            index[number] = len(index)
+            index[number] = len(held) + len(index)
         for number in aborts:
             server.abort(index[number], now)
-    return Segment(first, last, list(index), server.finish())
+    return Segment(first, last, [-1] * len(held) + list(index), server.finish())
+
+
+def _fill_pool(server: Server, held: list[list[int]], block_size: int, end: int) -> None:
+    """Let requests of one token come and go before pass ``end``, so that they leave what was held, in that order."""
+    now = end - sum(len(chain) for chain in held) * block_size  # each pass computes a token at least
+    for index, chain in enumerate(held):
+        server.receive(ServedRequest(index, len(chain) * block_size, 1, chain), now)
+        while server.has_work:
+            now, _finished = server.advance(now, None)
 
 
 def _agenda(requests: Sequence[RecordedRequest], first: int, last: int) -> Iterator[tuple[int, list[int], list[int]]]:

@@ -5,18 +5,19 @@ Time here is counted in passes: pass ``p`` starts at time ``p``. Scheduler calls
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.bundle.reader import Bundle
 from engine.errors import GapscopeError
 from engine.parity.stored import StoredBlocks
+from engine.parity.warm import HeldAtStart, RecordedEvents, held_at_start
 from engine.serving.contract import ServerConfig
 from engine.serving.members import Members
 from engine.serving.record import EVICT, STORE
@@ -34,6 +35,8 @@ _REQUEST_COLUMNS = (
     "prompt_block_hashes",
     "output_block_hashes",
 )
+_EVENT_COLUMNS = ("event_index", "pass_index", "kind", "block_hashes", "content_hashes", "parent_hash")
+_KINDS = {"store": STORE, "evict": EVICT}
 
 
 @dataclass(slots=True)
@@ -49,14 +52,6 @@ class RecordedRequest:
 
 
 @dataclass(slots=True)
-class RecordedEvents:
-    """Stored and evicted blocks in the engine's order, one entry per block, with the engine's own hashes."""
-
-    kind: npt.NDArray[np.int8]
-    hashes: list[int]
-
-
-@dataclass(slots=True)
 class RecordedRun:
     """A run in the terms of the scheduler. ``batches.index`` and ``batches.pass_index`` number both from 0."""
 
@@ -66,6 +61,9 @@ class RecordedRun:
     requests: list[RecordedRequest]  # in the order in which the engine took them
     free_blocks: Ints | None
     events: RecordedEvents | None
+    held: HeldAtStart
+    unnamed_requests: int
+    """Requests that hit blocks whose content nothing tells."""
     clears: list[int]
     """Passes before which the whole cache was cleared; an engine does that only when nobody references a block."""
 
@@ -83,42 +81,66 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
             identity does not say the scheduler's settings.
     """
     config = _config(bundle)
+    passes = _computing_passes(bundle)
+    names, batches = _batches(passes)
+    events = bundle.table("kv_events", list(_EVENT_COLUMNS))
+    events = None if events is None else events.sort_by("event_index")
+    stored = StoredBlocks(events, batches, config) if events is not None else None
+    requests, number = _requests(bundle, names, batches, passes["start_ns"].to_numpy(), stored)
+    run = RecordedRun(
+        config=config,
+        pass_index=passes["pass_index"].to_numpy(),
+        batches=batches,
+        requests=requests,
+        free_blocks=None,
+        events=None if events is None else _engine_events(events),
+        held=HeldAtStart(),
+        unnamed_requests=_count_unnamed(requests, number, batches, config.block_size),
+        clears=[],
+    )
+    if events is not None and stored is not None and run.events is not None:
+        clears = _clears(events, run.pass_index)
+        if not clears:
+            keys = [requests[n].block_keys for n in number[: len(names)]]
+            num_held = _num_held(passes, events)
+            run.held = held_at_start(batches, keys, stored, run.events, num_held, config.block_size)
+        run.clears = [p for p in clears if 0 < p < run.num_passes]
+    if not passes["kv_blocks_used"].null_count:
+        run.free_blocks = config.usable_kv_blocks - passes["kv_blocks_used"].to_numpy()
+    run.batches = replace(batches, index=number[batches.index])
+    return run
+
+
+def _computing_passes(bundle: Bundle) -> pa.Table:
+    """The passes that computed something, of the one scheduler of the run."""
     passes = bundle.table("passes")
     if passes is None or passes["members"].null_count == len(passes):
         raise GapscopeError(
             f"Run {bundle.run_id} does not hold the composition of its batches (passes.members): scheduler parity "
             "needs a recording that has it."
         )
-    _one_scheduler(bundle, passes)
+    ranks = set(zip(passes["worker_id"].to_pylist(), passes["dp_rank"].to_pylist(), strict=True))
+    if len(ranks) > 1:
+        raise GapscopeError(
+            f"Run {bundle.run_id} has the passes of {len(ranks)} schedulers (workers or ranks): scheduler parity "
+            "follows one at a time."
+        )
+    return passes.filter(pc.greater(pc.fill_null(pc.list_value_length(passes["members"]), 0), 0))
+
+
+def _batches(passes: pa.Table) -> tuple[list[str], Members]:
+    """The members of the passes, and the request ids that their ``index`` counts, in order of first admission."""
     lists = passes["members"].combine_chunks()
-    sizes = lists.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    computing = np.flatnonzero(sizes)
+    sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
     flat = lists.flatten()
     encoded = flat.field("request_id").dictionary_encode()
-    names: list[str] = encoded.dictionary.to_pylist()
     batches = Members(
-        pass_index=np.repeat(np.arange(len(computing)), sizes[computing]),
+        pass_index=np.repeat(np.arange(len(sizes)), sizes),
         index=encoded.indices.to_numpy().astype(np.int64),
         computed_before=flat.field("computed_before").to_numpy(),
         scheduled_tokens=flat.field("scheduled_tokens").to_numpy(),
     )
-    starts = passes["start_ns"].to_numpy()[computing]
-    pass_index = passes["pass_index"].to_numpy()[computing]
-    events = bundle.table(
-        "kv_events", ["event_index", "pass_index", "kind", "block_hashes", "content_hashes", "parent_hash"]
-    )
-    stores = StoredBlocks(events, batches, config) if events is not None else None
-    requests, number = _requests(bundle, names, batches, starts, config, stores)
-    used = passes["kv_blocks_used"].filter(pa.array(sizes > 0))
-    return RecordedRun(
-        config=config,
-        pass_index=pass_index,
-        batches=Members(batches.pass_index, number[batches.index], batches.computed_before, batches.scheduled_tokens),
-        requests=requests,
-        free_blocks=None if used.null_count else config.usable_kv_blocks - used.to_numpy(),
-        events=None if events is None else _engine_events(events),
-        clears=[] if events is None else _clears(events, pass_index),
-    )
+    return encoded.dictionary.to_pylist(), batches
 
 
 def _config(bundle: Bundle) -> ServerConfig:
@@ -141,22 +163,12 @@ def _config(bundle: Bundle) -> ServerConfig:
     )
 
 
-def _one_scheduler(bundle: Bundle, passes: pa.Table) -> None:
-    ranks = set(zip(passes["worker_id"].to_pylist(), passes["dp_rank"].to_pylist(), strict=True))
-    if len(ranks) > 1:
-        raise GapscopeError(
-            f"Run {bundle.run_id} has the passes of {len(ranks)} schedulers (workers or ranks): scheduler parity "
-            "follows one at a time."
-        )
-
-
 def _requests(
     bundle: Bundle,
     names: list[str],
     batches: Members,
     starts: Ints,
-    config: ServerConfig,
-    stores: StoredBlocks | None,
+    stored: StoredBlocks | None,
 ) -> tuple[list[RecordedRequest], Ints]:
     """Every request that the engine took, in that order, and the number of each of ``names`` among them."""
     table = bundle.table("requests", list(_REQUEST_COLUMNS))
@@ -166,13 +178,16 @@ def _requests(
     ids = names + [name for name, row in rows.items() if row["received_ns"] is not None and name not in seen]
     received = _received(ids, rows, lives, starts)
     order = sorted(range(len(ids)), key=lambda n: (received[n], n))  # names come in order of first admission
+    given = [_given_keys(rows.get(name)) for name in ids]
+    if stored is not None:
+        for n, keys in enumerate(given):
+            stored.learn(n, keys)
     numbers: dict[Any, int] = {}
     requests: list[RecordedRequest] = []
     for n in order:
         row, life = rows.get(ids[n]), lives[n] if n < len(names) else None
         prompt = row["input_tokens"] if row else life.prompt_tokens  # type: ignore[union-attr]
-        given = (row["prompt_block_hashes"] or []) + (row["output_block_hashes"] or []) if row else []
-        keys = stores.continue_keys(n, given) if stores is not None else given
+        keys = given[n] if stored is None else stored.continued(n, given[n])
         requests.append(
             RecordedRequest(
                 request_id=ids[n],
@@ -186,6 +201,19 @@ def _requests(
     number = np.empty(len(ids), dtype=np.int64)
     number[order] = np.arange(len(ids))
     return requests, number
+
+
+def _count_unnamed(requests: list[RecordedRequest], number: Ints, batches: Members, block_size: int) -> int:
+    """Requests whose known keys end before the blocks that they hit when they were first admitted."""
+    first = np.unique(batches.index, return_index=True)[1]
+    hits = batches.computed_before[first] // block_size
+    return sum(
+        len(requests[number[n]].block_keys) < hit for n, hit in zip(batches.index[first], hits.tolist(), strict=True)
+    )
+
+
+def _given_keys(row: dict[str, Any] | None) -> list[int]:
+    return [] if row is None else (row["prompt_block_hashes"] or []) + (row["output_block_hashes"] or [])
 
 
 @dataclass(slots=True)
@@ -258,16 +286,23 @@ def _engine_events(events: pa.Table) -> RecordedEvents | None:
     kinds: list[int] = []
     hashes: list[int] = []
     for event in events.select(["kind", "block_hashes"]).to_pylist():
-        if event["kind"] in ("store", "evict") and event["block_hashes"] is not None:
-            kinds += [STORE if event["kind"] == "store" else EVICT] * len(event["block_hashes"])
+        if event["kind"] in _KINDS and event["block_hashes"] is not None:
+            kinds += [_KINDS[event["kind"]]] * len(event["block_hashes"])
             hashes += event["block_hashes"]
     return RecordedEvents(np.array(kinds, dtype=np.int8), hashes) if kinds else None
 
 
 def _clears(events: pa.Table, pass_index: Ints) -> list[int]:
-    """A clear is published with the pass that follows it; one before the first pass changes nothing."""
-    published = [
-        event["pass_index"] for event in events.select(["kind", "pass_index"]).to_pylist() if event["kind"] == "clear"
-    ]
-    ordinals = Counter(int(np.searchsorted(pass_index, p)) for p in published if p is not None)
-    return sorted(p for p in ordinals if 0 < p < len(pass_index))
+    """Passes before which the cache was cleared: the engine publishes a clear with the pass that follows it."""
+    published = events.filter(pc.equal(events["kind"], "clear"))["pass_index"].drop_null().to_numpy()
+    return sorted(set(np.searchsorted(pass_index, published).tolist()))
+
+
+def _num_held(passes: pa.Table, events: pa.Table) -> int:
+    """Distinct contents that the pool held before the first pass."""
+    cached = passes["kv_blocks_cached"][0].as_py()
+    if cached is None:
+        return 0
+    first = events.filter(pc.equal(events["pass_index"], passes["pass_index"][0])).to_pylist()
+    changed = {kind: {h for e in first if e["kind"] == kind for h in e["block_hashes"] or ()} for kind in _KINDS}
+    return int(cached) - len(changed["store"]) + len(changed["evict"])

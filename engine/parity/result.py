@@ -70,6 +70,8 @@ class ParityResult:
     removed_equal: int | None = None
     replay_removed: int | None = None
     ordered_equal: int | None = None
+    unnamed_requests: int = 0
+    """Requests that hit blocks whose content the recording does not tell; the core cannot find those hits."""
 
     @property
     def exact(self) -> bool:

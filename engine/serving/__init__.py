@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-
 from engine.errors import GapscopeError
 from engine.serving.contract import Server, ServerConfig
+from engine.serving.plain import PlainServer
+from engine.serving.skipping import SkippingServer
 from engine.timing.contract import PassTimeSource
 
-CORES = {"plain": ("engine.serving.plain", "PlainServer"), "skipping": ("engine.serving.skipping", "SkippingServer")}
-"""Module and class of each core; only the one in use is imported."""
+CORES = ("auto", "skipping", "plain")
 
 
 def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto") -> Server:
@@ -19,16 +17,14 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
     Args:
         config: what the scheduler and the pool need to know.
         timing: how long passes take.
-        core: ``plain`` walks every pass, ``skipping`` goes from event to event, ``auto`` is the faster one. They
-            give equal records.
+        core: ``skipping`` goes from event to event, ``plain`` walks every request in every pass, ``auto`` takes the
+            faster one that supports ``config``. They give equal records.
 
     Raises:
-        GapscopeError: an unknown core.
+        GapscopeError: an unknown core, or one that does not support ``config``.
     """
-    if core == "auto":
-        core = "skipping" if find_spec(CORES["skipping"][0]) else "plain"
     if core not in CORES:
-        raise GapscopeError(f"Unknown core {core!r}: expected one of auto, {', '.join(CORES)}.")
-    module, name = CORES[core]
-    server: Server = getattr(import_module(module), name)(config, timing)
-    return server
+        raise GapscopeError(f"Unknown core {core!r}: expected one of {', '.join(CORES)}.")
+    if core == "plain" or (core == "auto" and not SkippingServer.supports(config)):
+        return PlainServer(config, timing)
+    return SkippingServer(config, timing)

@@ -272,7 +272,7 @@ class PlainServer:
             if request.computed < request.known:
                 self._chunks.append((pass_index, request.index, request.seq, before, tokens))
                 continue
-            if request.stretch is None:
+            if request.stretch is None or request.stretch[3] != pass_index - 1:
                 self._chunks.append((pass_index, request.index, request.seq, before, tokens))
                 request.stretch = [request.index, request.seq, pass_index, pass_index, request.computed]
                 self._stretches.append(request.stretch)

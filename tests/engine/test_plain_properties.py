@@ -29,7 +29,7 @@ def configs(draw):
         usable_kv_blocks=draw(st.integers(6, 30)),
         block_size=block_size,
         max_num_seqs=draw(st.integers(1, 8)),
-        max_num_batched_tokens=draw(st.integers(8, 40)),
+        max_num_batched_tokens=draw(st.one_of(st.integers(1, 7), st.integers(8, 40))),
         long_prefill_token_threshold=draw(st.sampled_from([0, 0, 3, 10])),
         prefix_caching=draw(st.sampled_from([True, True, True, False])),
         reserve_full_prompt=draw(st.booleans()),

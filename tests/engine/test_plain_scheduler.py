@@ -290,6 +290,31 @@ def test_events_are_left_out_on_request():
     assert record.passes["kv_blocks_cached"].tolist() == [2]
 
 
+def test_budget_below_the_seats_lets_the_last_ones_wait_their_turn():
+    record = serve(small_config(budget=2), together(request(0, 1, 3), request(1, 2, 4)))
+    assert batches(record) == [
+        [(0, 0, 1), (1, 0, 1)],
+        [(0, 1, 1), (1, 1, 1)],
+        [(0, 2, 1), (1, 2, 1)],
+        [(1, 3, 1)],
+        [(1, 4, 1)],
+    ]
+    starved = serve(small_config(budget=1, threshold=1, seats=2), together(request(0, 1, 3), request(1, 2, 2)))
+    assert [[m[0] for m in batch] for batch in batches(starved)] == [[0], [0], [0], [1], [1], [1]]
+
+
+@pytest.mark.parametrize(
+    ("config", "core", "expected"),
+    [
+        (small_config(), "auto", "SkippingServer"),
+        (small_config(), "plain", "PlainServer"),
+        (small_config(threshold=8), "auto", "PlainServer"),
+    ],
+)
+def test_auto_takes_the_fast_core_where_it_can(config, core, expected):
+    assert type(make_server(config, FixedTiming(), core)).__name__ == expected
+
+
 def test_empty_server_has_an_empty_record():
     record = PlainServer(small_config(), FixedTiming()).finish()
     assert batches(record) == []
@@ -297,5 +322,5 @@ def test_empty_server_has_an_empty_record():
 
 
 def test_unknown_core_is_named():
-    with pytest.raises(GapscopeError, match="'turbo'.*auto, plain, skipping"):
+    with pytest.raises(GapscopeError, match=r"'turbo'.*auto, skipping, plain"):
         make_server(small_config(), FixedTiming(), core="turbo")

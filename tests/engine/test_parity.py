@@ -1,0 +1,256 @@
+"""Parity with recordings made up from runs of the plain core, and with recordings that were tampered with."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from altered_runs import AlteredRun, sample
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from serving_driver import FixedTiming, Load, batches, drive, events, request, small_config
+from test_plain_properties import configs, loads
+
+from engine.bundle.schema import TABLES
+from engine.errors import GapscopeError
+from engine.parity import check_parity
+from engine.serving.plain import PlainServer
+
+TICKS = 1000  # a time of the load in nanoseconds of the recording: requests that come together stay in order
+
+
+class MadeUpRun:
+    """What a recording of a run of the plain core would hold."""
+
+    run_id = "made-up-0123456789ab"
+
+    def __init__(self, config, load):
+        record, _ = drive(PlainServer(config, FixedTiming()), load)
+        settings_ = {
+            ("capacity", "usable_kv_blocks"): config.usable_kv_blocks,
+            ("capacity", "block_size"): config.block_size,
+            ("capacity", "prefix_caching"): config.prefix_caching,
+            ("scheduler", "max_num_seqs"): config.max_num_seqs,
+            ("scheduler", "max_num_batched_tokens"): config.max_num_batched_tokens,
+            ("scheduler", "long_prefill_token_threshold"): config.long_prefill_token_threshold,
+            ("scheduler", "reserve_full_prompt"): config.reserve_full_prompt,
+        }
+        self.identity = SimpleNamespace(value=lambda group, field: settings_.get((group, field)))
+        self.tables = {
+            "passes": _table("passes", _passes(record)),
+            "requests": _table("requests", _requests(record, load)),
+            "kv_events": _table("kv_events", _events(record)),
+        }
+
+    def table(self, name, columns=None):
+        table = self.tables[name]
+        return table if columns is None else table.select(columns)
+
+
+def _table(name, rows):
+    schema = TABLES[name].schema
+    return pa.Table.from_pylist([{column: row.get(column) for column in schema.names} for row in rows], schema)
+
+
+def _passes(record):
+    for p, batch in enumerate(batches(record)):
+        start = int(record.passes["start_ns"][p]) * TICKS
+        yield {
+            "pass_index": p,
+            "start_ns": start,
+            "end_ns": start + TICKS,
+            "kv_blocks_cached": int(record.passes["kv_blocks_cached"][p]),
+            "kv_blocks_used": int(record.passes["kv_blocks_used"][p]),
+            "members": [
+                {"request_id": f"r{index}", "computed_before": before, "scheduled_tokens": tokens}
+                for index, before, tokens in batch
+            ],
+        }
+
+
+def _requests(record, load):
+    aborted_at = {index: at for at, index in sorted(load.aborts, reverse=True)}
+    count = len(load.arrivals)
+    for order, (at, r) in enumerate(load.arrivals):
+        aborted = bool(record.requests["aborted"][r.index])
+        yield {
+            "request_id": f"r{r.index}",
+            "status": "canceled" if aborted else "ok",
+            # Just before the pass that takes it, in the order of arrival.
+            "received_ns": at * TICKS - count + order,
+            "released_ns": aborted_at[r.index] * TICKS if aborted else None,
+            "input_tokens": r.prompt_tokens,
+            "requested_output_tokens": r.output_tokens,
+            "output_tokens": int(record.requests["output_tokens"][r.index]),
+            "prompt_block_hashes": [1 + key for key in r.block_keys],
+            "output_block_hashes": [],
+        }
+
+
+def _events(record):
+    for n, (kind, p, index, keys) in enumerate(events(record)):
+        yield {
+            "event_index": n,
+            "time_ns": p,
+            "pass_index": p,
+            "kind": kind,
+            "request_id": f"r{index}",
+            "num_blocks": len(keys),
+            "block_hashes": [_engine_hash(key) for key in keys],
+        }
+
+
+def _engine_hash(key):
+    """Some other name of a content, one to one."""
+    return (key * 0x9E3779B97F4A7C15 + 0xABCDEF) % 2**64
+
+
+@settings(deadline=None, max_examples=150)
+@given(configs().flatmap(lambda config: st.tuples(st.just(config), loads(config))), st.sampled_from(["plain", "auto"]))
+def test_a_core_agrees_with_what_the_plain_core_did(case, core):
+    config, load = case
+    run = MadeUpRun(config, load)
+    if len(run.tables["passes"]):
+        result = check_parity(run, core)
+        assert result.first_divergence is None, result.first_divergence.describe()
+        assert result.exact or result.stored is None
+
+
+def crowded(seats=2):
+    """Three requests on two seats."""
+    return MadeUpRun(small_config(seats=seats), Load([(0, request(i, 6, 3, [10 * i])) for i in range(3)]))
+
+
+def test_first_divergence_names_batches_queues_and_free_blocks():
+    run = AlteredRun(crowded(), identity={("scheduler", "max_num_seqs"): 1})
+    result = check_parity(run, "plain")
+    assert (result.passes, result.equal_passes) == (6, 0)
+    assert not result.exact
+    first = result.first_divergence
+    assert first.pass_index == 0
+    assert first.measured == [("r0", 0, 6), ("r1", 0, 6)]
+    assert first.replay == [("r0", 0, 6)]
+    assert (first.missing, first.extra) == ([("r1", 0, 6)], [])
+    assert (first.measured_waiting, first.replay_waiting) == (["r2"], ["r1", "r2"])
+    assert (first.measured_free_blocks, first.replay_free_blocks) == (996, 998)
+    text = first.describe()
+    assert "only measured: r1 (6 tokens after 0)" in text
+    assert "waiting: measured r2; replayed r1, r2" in text
+    assert "free blocks: measured 996; replayed 998" in text
+
+
+def test_pass_that_the_core_does_not_run_differs():
+    run = crowded()
+    last = run.table("passes").slice(5)
+    late = last.set_column(last.schema.get_field_index("start_ns"), "start_ns", pa.array([10**9]))
+    late = late.set_column(late.schema.get_field_index("pass_index"), "pass_index", pa.array([77]))
+    result = check_parity(
+        AlteredRun(run, passes=pa.concat_tables([run.table("passes"), late.cast(last.schema)])), "plain"
+    )
+    assert (result.passes, result.equal_passes) == (7, 6)
+    assert (result.first_divergence.pass_index, result.first_divergence.replay) == (77, [])
+    assert result.first_divergence.replay_free_blocks is None
+
+
+@pytest.mark.parametrize("core", ["plain", "skipping"])
+def test_one_altered_member_is_one_unequal_pass(core):
+    bundle = sample("tight8")
+    passes = bundle.table("passes").to_pylist()
+    passes[2500]["members"][0]["scheduled_tokens"] += 1
+    result = check_parity(AlteredRun(bundle, passes=pa.Table.from_pylist(passes, TABLES["passes"].schema)), core)
+    assert result.passes - result.equal_passes == 1
+    assert result.first_divergence.pass_index == passes[2500]["pass_index"]
+
+
+def test_two_evictions_that_changed_places_are_two_unequal_ones():
+    bundle = sample("tight8")
+    rows = bundle.table("kv_events").to_pylist()
+    first, second = [n for n, row in enumerate(rows) if row["kind"] == "evict"][1000:1002]
+    for column in ("block_hashes", "content_hashes"):
+        rows[first][column], rows[second][column] = rows[second][column], rows[first][column]
+    events_ = pa.Table.from_pylist(rows, TABLES["kv_events"].schema)
+    result = check_parity(AlteredRun(bundle, kv_events=events_), "plain")
+    assert result.equal_passes == result.passes
+    assert result.removed - result.removed_equal == 2
+    assert result.ordered_equal == result.stored + result.removed - 2
+    assert not result.exact
+
+
+def test_eviction_and_store_that_changed_places_differ_only_in_their_common_order():
+    run = MadeUpRun(small_config(blocks=4), Load([(0, request(0, 12, 1, [1, 2, 3])), (5, request(1, 8, 1, [7, 8]))]))
+    assert check_parity(run, "plain").exact
+    table = run.table("kv_events")
+    place = table.schema.get_field_index("event_index")
+    swapped = table.set_column(place, "event_index", pa.array([0, 2, 1])).cast(table.schema)
+    result = check_parity(AlteredRun(run, kv_events=swapped), "plain")
+    assert (result.stored_equal, result.removed_equal, result.ordered_equal) == (5, 1, 3)  # all behind it moved
+    assert not result.exact
+
+
+def test_two_contents_cannot_stand_for_one_hash():
+    run = MadeUpRun(small_config(), Load([(0, request(0, 5, 1, [1])), (5, request(1, 5, 1, [2]))]))
+    rows = run.table("kv_events").to_pylist()
+    rows[1]["block_hashes"] = rows[0]["block_hashes"]
+    result = check_parity(AlteredRun(run, kv_events=pa.Table.from_pylist(rows, TABLES["kv_events"].schema)), "plain")
+    assert (result.stored, result.stored_equal) == (2, 1)
+
+
+def test_calls_that_computed_nothing_are_no_passes():
+    run = crowded()
+    rows = run.table("passes").to_pylist()
+    idle = {**rows[-1], "pass_index": 6, "start_ns": 10**9, "members": []}
+    unknown = {**idle, "pass_index": 7, "members": None}
+    passes = pa.Table.from_pylist([*rows, idle, unknown], TABLES["passes"].schema)
+    assert check_parity(AlteredRun(run, passes=passes), "plain").passes == 6
+
+
+def test_run_without_batches_is_refused():
+    run = crowded()
+    without_members = (
+        run.table("passes")
+        .drop_columns(["members"])
+        .append_column(
+            TABLES["passes"].schema.field("members"), pa.nulls(6, TABLES["passes"].schema.field("members").type)
+        )
+    )
+    for passes in (None, without_members):
+        with pytest.raises(GapscopeError, match="made-up-0123456789ab does not hold the composition"):
+            check_parity(AlteredRun(run, passes=passes), "plain")
+
+
+def test_run_of_several_schedulers_is_refused():
+    rows = crowded().table("passes").to_pylist()
+    for n, row in enumerate(rows):
+        row["dp_rank"] = n % 2
+    passes = pa.Table.from_pylist(rows, TABLES["passes"].schema)
+    with pytest.raises(GapscopeError, match="passes of 2 schedulers"):
+        check_parity(AlteredRun(crowded(), passes=passes), "plain")
+
+
+def test_run_whose_identity_lacks_the_capacity_is_refused():
+    run = AlteredRun(crowded(), identity={("capacity", "block_size"): None})
+    with pytest.raises(GapscopeError, match=r"does not say capacity\.block_size"):
+        check_parity(run, "plain")
+
+
+def test_running_request_that_is_aborted_leaves_before_the_next_pass():
+    load = Load([(0, request(0, 6, 9)), (0, request(1, 6, 9)), (0, request(2, 6, 2))], aborts=[(3, 0)])
+    run = MadeUpRun(small_config(seats=2), load)
+    members = [[m["request_id"] for m in row] for row in run.table("passes")["members"].to_pylist()]
+    assert members[2:4] == [["r0", "r1"], ["r1", "r2"]]
+    assert check_parity(run, "plain").exact
+    # Where the release is not recorded, the last pass of a request that did not end well tells it.
+    requests = run.table("requests")
+    place = requests.schema.get_field_index("released_ns")
+    requests = requests.set_column(place, requests.schema.field(place), pa.nulls(3, pa.int64()))
+    assert check_parity(AlteredRun(run, requests=requests), "plain").exact
+
+
+def test_events_of_unequal_length_are_not_exact():
+    run = crowded()
+    fewer = run.table("kv_events").slice(0, 2)
+    result = check_parity(AlteredRun(run, kv_events=fewer), "plain")
+    assert (result.stored, result.stored_equal) == (2, 2)
+    assert result.replay_stored > 2
+    assert not result.exact
+    assert np.isclose(result.equal_passes / result.passes, 1)
