@@ -6,8 +6,12 @@ beginning of the prompt; whatever holds a node also holds all that leads to it.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
+
+Keys: TypeAlias = "array[int]"
+"""Block keys as 64-bit numbers: a prompt has hundreds, and they are compared by stretches."""
 
 
 class Node:
@@ -21,14 +25,14 @@ class Node:
 
     __slots__ = ("children", "end", "keys", "overlapping", "owner", "runs", "start", "writers")
 
-    def __init__(self, keys: list[int] | None, start: int, end: int, owner: int = -1) -> None:
+    def __init__(self, keys: Keys | None, start: int, end: int, owner: int = -1) -> None:
         self.keys = keys
         self.start = start
         self.end = end
         self.owner = owner
-        self.children: dict[int, Node] = {}
+        self.children: dict[int, Node] | None = None
         self.runs: list[Any] = []
-        self.writers: list[Any] = []
+        self.writers: list[Any] | None = None
         self.overlapping = False
 
 
@@ -40,30 +44,51 @@ class PrefixTree:
 
     def __init__(self, on_split: Callable[[Node, Node], None]) -> None:
         self.splits = 0
-        self._root: dict[int, Node] = {}
+        self._root = Node(None, 0, 0)
         self._on_split = on_split
 
-    def path(self, keys: list[int]) -> list[Node]:
+    def path(self, keys: Keys) -> list[Node]:
         """The nodes that cover exactly ``keys``, in order; those that were missing are added.
 
         The list is kept, not copied: it must not change afterwards.
         """
         path: list[Node] = []
-        level = self._root
+        node = self._root
         position, end = 0, len(keys)
-        while position < end:
-            node = level.get(keys[position])
-            if node is None:
-                node = level[keys[position]] = Node(keys, position, end)
-                path.append(node)
-                return path
-            stop = node.end
-            if stop > end or keys[position:stop] != node.keys[position:stop]:  # type: ignore[index]
-                stop = _divergence(keys, node)
-                self._split(node, stop)
+        # Down by the first key of each node alone: the keys of the last node are those of the whole way to it.
+        while position < end and node.children is not None:
+            found = node.children.get(keys[position])
+            if found is None:
+                break
+            node = found
             path.append(node)
-            position = stop
-            level = node.children
+            position = node.end
+        if path and (position > end or keys[:position] != node.keys[:position]):  # type: ignore[index]
+            path = self._branch(keys)
+            node = path[-1]
+            position = node.end
+        if position < end:
+            rest = Node(keys, position, end)
+            if node.children is None:
+                node.children = {}
+            node.children[keys[position]] = rest
+            path.append(rest)
+        return path
+
+    def _branch(self, keys: Keys) -> list[Node]:
+        """The path as far as there is one; a node that the keys leave or end in half-way is cut there."""
+        path: list[Node] = []
+        node = self._root
+        position = 0
+        while position < len(keys) and node.children is not None:
+            found = node.children.get(keys[position])
+            if found is None:
+                break
+            node = found
+            position = _divergence(keys, node)
+            if position < node.end:
+                self._split(node, position)
+            path.append(node)
         return path
 
     def _split(self, node: Node, position: int) -> None:
@@ -77,10 +102,12 @@ class PrefixTree:
         self._on_split(node, tail)
 
 
-def _divergence(keys: list[int], node: Node) -> int:
+def _divergence(keys: Keys, node: Node) -> int:
     """The first position at which ``keys`` end or differ from those of ``node``."""
     assert node.keys is not None
     position, end = node.start + 1, min(node.end, len(keys))
+    if keys[position:end] == node.keys[position:end]:
+        return end
     while position < end and keys[position] == node.keys[position]:
         position += 1
     return position

@@ -9,19 +9,21 @@ call of the timing source each. What happened to whom, and when, is worked out w
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from heapq import heappop, heappush
 
 from engine.errors import GapscopeError
 from engine.serving.contract import Finished, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.plain import check_fits
-from engine.serving.prefix_tree import Node, PrefixTree
+from engine.serving.prefix_tree import Keys, Node, PrefixTree
 from engine.serving.skipping_log import Log
 from engine.serving.skipping_pool import Run, RunPool
 from engine.serving.skipping_record import build_record
 from engine.timing.contract import PassTimeSource
 
 _NEVER = 1 << 62
+_NO_KEYS: Keys = array("q")
 
 
 class ScheduledRequest:
@@ -32,26 +34,21 @@ class ScheduledRequest:
     """
 
     __slots__ = (
-        "aborted",
+        "aborted_in",
         "admissions",
-        "cached_tokens",
         "computed",
         "contested",
         "cursor",
         "decoding",
-        "first_admit_ns",
-        "first_admit_pass",
-        "first_token_pass",
         "held",
         "index",
         "keyed",
         "keys",
-        "last_token_pass",
         "most_computed",
         "output_tokens",
         "path",
-        "preemptions",
         "prompt_tokens",
+        "received_in",
         "received_ns",
         "recomputed_tokens",
         "row",
@@ -62,12 +59,14 @@ class ScheduledRequest:
         "total_blocks",
     )
 
-    def __init__(self, request: ServedRequest, received_ns: int) -> None:
+    def __init__(self, request: ServedRequest, now_ns: int, next_pass: int) -> None:
         self.index = request.index
         self.prompt_tokens = request.prompt_tokens
         self.output_tokens = request.output_tokens
-        self.received_ns = received_ns
-        self.keys: list[int] = []  # as given, for the blocks it can come to fill
+        self.received_ns = now_ns
+        self.received_in = next_pass  # the pass that comes next, here and below
+        self.aborted_in = -1
+        self.keys: Keys = _NO_KEYS  # as given, for the blocks it can come to fill
         self.total_blocks = 0  # blocks it can come to fill
         self.path: list[Node] = []
         self.splits = -1  # of the tree when ``path`` was found
@@ -76,6 +75,7 @@ class ScheduledRequest:
         self.keyed = 0
         self.computed = 0
         self.most_computed = 0  # before the last preemption
+        self.recomputed_tokens = 0
         self.sampled = 0
         self.decoding = False
         self.contested = False
@@ -83,14 +83,6 @@ class ScheduledRequest:
         self.row = -1  # of its open stretch
         self.seq = -1
         self.admissions = 0
-        self.preemptions = 0
-        self.first_admit_ns = -1
-        self.first_admit_pass = -1
-        self.cached_tokens = -1
-        self.recomputed_tokens = 0
-        self.first_token_pass = -1
-        self.last_token_pass = -1
-        self.aborted = False
 
 
 class SkippingServer:
@@ -127,9 +119,6 @@ class SkippingServer:
         self._running: dict[int, ScheduledRequest] = {}  # by seq, hence in order
         self._partial: ScheduledRequest | None = None  # in the middle of its prefill
         self._contested: list[ScheduledRequest] = []  # may register what another block holds, or another will
-        self._fresh = [0, 0, 0]  # waiting, never admitted: count, sum and sum of squares of known tokens
-        self._again = [0, 0, 0]  # waiting after preemption
-        self._queue_changed = True
         self._head_is_blocked = False  # no blocks for the head of the queue, and none until some are released
         self._next_pass = 0
         self._next_start_ns = -1
@@ -158,18 +147,17 @@ class SkippingServer:
         if index >= self._num_indices:
             self._num_indices = index + 1
         check_fits(request, self.config)
-        state = ScheduledRequest(request, now_ns)
+        state = ScheduledRequest(request, now_ns, self._next_pass)
         if self.config.prefix_caching:
             total = (request.prompt_tokens + request.output_tokens - 1) // self.config.block_size
             keys = request.block_keys
             if len(keys) > total:
                 keys = keys[:total]
-            state.keys = keys if type(keys) is list else list(keys)
+            state.keys = keys if isinstance(keys, array) and keys.typecode == "q" else array("q", keys)
             state.total_blocks = total
             self._find_path(state)
         self._requests[index] = state
         self._waiting.append(state)
-        self._enqueue(state)
 
     def abort(self, index: int, now_ns: int) -> None:
         """Drop a waiting or running request and free its blocks; a finished one is left alone."""
@@ -178,11 +166,10 @@ class SkippingServer:
             self._leave(request, now_ns)
         elif request in self._waiting:
             self._waiting.remove(request)
-            self._enqueue(request, -1)
             self._head_is_blocked = False
         else:
             return
-        request.aborted = True
+        request.aborted_in = self._next_pass
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
         """Run passes until one finishes a request or the next would start at or after ``until_ns``."""
@@ -214,9 +201,7 @@ class SkippingServer:
         for request in self._running.values():
             if request.decoding:
                 self._end_stretch(request, last)
-        return build_record(
-            self._log, self.pool, self.config, self._requests, self._num_indices, self._between_ns, self._next_pass
-        )
+        return build_record(self._log, self.pool, self.config, self._requests, self._num_indices, self._between_ns)
 
     # -- passes ------------------------------------------------------------------------------------------------
 
@@ -227,19 +212,17 @@ class SkippingServer:
         while finishes[0][1] not in running:
             heappop(finishes)
         count = finishes[0][0] - first + 1
-        pool = self.pool
-        opened = self._count_openings(count)
-        if opened > pool.free or (self._contested and opened > pool.blank):
-            # With contested content it matters what is evicted in which pass.
-            count = 1 if self._contested else self._passes_within(pool.free)
-            opened = self._count_openings(1) if count == 1 else 0
-            if count == 0 or opened > pool.free:
+        pool, decodes = self.pool, self._decodes
+        room = pool.blank if self._contested else pool.free
+        if (count // self.config.block_size + 1) * decodes > room and self._count_openings(count) > room:
+            # Blocks run short; or, with contested content, it matters what is evicted in which pass.
+            count = 1 if self._contested else self._passes_within(room)
+            if count == 0 or self._count_openings(1) > pool.free:
                 return self._step(now_ns)
         pass_ns, between_ns = self._pass_ns, self._between_ns
-        decodes, context = self._decodes, self._context
-        log = self._log
+        context = self._context
         self._log_passes(pool.size - pool.free)
-        durations = log.durations
+        durations = self._log.durations
         start = len(durations)
         for _ in range(count):
             duration = pass_ns(0, 0, 0, decodes, context)
@@ -273,10 +256,9 @@ class SkippingServer:
         if self._contested:
             self._settle_contested(this, this)
         decodes, context = self._decodes, self._context
-        squares = self._context_squares
         budget = self.config.max_num_batched_tokens - decodes
         work: list[tuple[ScheduledRequest, int, int]] = []
-        odd_decode = -1  # context of a resumed request that lacks one token: it counts as a decode
+        odd_decode = False  # a request that is resumed and lacks just one token counts as decoding
 
         partial = self._partial
         if partial is not None:
@@ -291,44 +273,33 @@ class SkippingServer:
                 budget -= tokens
                 work.append((partial, before, tokens))
                 if tokens == 1 and before == known - 1 and partial.sampled:
-                    odd_decode = before
+                    odd_decode = True
                 self._partial = None
         if self._waiting and not preempted:
             self._admit_waiting(now_ns, budget, work)
 
         # Price the batch and write its row.
-        new_tokens = read_tokens = known_sum = known_squares = completed = 0
-        for request, before, tokens in work:
-            known = request.prompt_tokens + request.sampled
+        prefills = len(work)
+        new_tokens = read_tokens = 0
+        for _request, before, tokens in work:
             new_tokens += tokens
             read_tokens += before
-            known_sum += known
-            known_squares += known * known
-            if before + tokens == known:
-                completed += 1
-        prefills = len(work)
-        if odd_decode >= 0:
-            known = odd_decode + 1
-            prefills, new_tokens, read_tokens = prefills - 1, new_tokens - 1, read_tokens - odd_decode
-            known_sum, known_squares = known_sum - known, known_squares - known * known
-            duration = self._pass_ns(prefills, new_tokens, read_tokens, decodes + 1, context + odd_decode)
-            log.odd_decodes += (this, odd_decode)
+        if odd_decode:
+            before = work[0][1]
+            duration = self._pass_ns(prefills - 1, new_tokens - 1, read_tokens - before, decodes + 1, context + before)
         else:
             duration = self._pass_ns(prefills, new_tokens, read_tokens, decodes, context)
         self._log_passes(pool.size - pool.free - opened)
-        if work:
-            log.prefills += (this, prefills, new_tokens, read_tokens, known_sum, known_squares, completed)
-        if preempted:
-            log.preempted += (this, preempted)
         log.durations.append(duration)
 
         # Advance the decoding requests, then let those join whose prefill is complete.
         self._context = context + decodes
-        self._context_squares = squares + 2 * context + decodes
+        self._context_squares += 2 * context + decodes
         self._next_pass = this + 1
         for request, before, tokens in work:
-            log.chunks += (this, request.index, request.seq, before, tokens)
-            if before + tokens == request.prompt_tokens + request.sampled:
+            known = request.prompt_tokens + request.sampled
+            log.chunks += (this, request.index, request.seq, before, tokens, known)
+            if before + tokens == known:
                 self._start_stretch(request, this)
             else:
                 self._partial = request
@@ -346,10 +317,7 @@ class SkippingServer:
             hits = idle = 0
             if config.prefix_caching:
                 path = request.path if request.splits == self._tree.splits else self._find_path(request)
-                watched = self._settle(path, this)
-                runs, hits, idle = pool.match(path, (known - 1) // block_size)
-            else:
-                watched = False
+                runs, hits, idle = pool.match(path, (known - 1) // block_size, self._settle)
             computed = hits * block_size
             tokens = known - computed
             if tokens > budget:
@@ -358,22 +326,16 @@ class SkippingServer:
             if -(-reserved // block_size) - hits + idle > pool.free:
                 # Whether blocks are missing can change only when some are released, or when a running request
                 # computes what the head of the queue could share.
-                self._head_is_blocked = not watched
+                self._head_is_blocked = not self._is_written(request, hits)
                 return
             waiting.popleft()
-            self._enqueue(request, -1)
             pool.reference(runs)
             request.held = runs
             request.keyed = hits
             request.seq = seq = log.num_admissions
             log.num_admissions = seq + 1
-            again = request.admissions
-            request.admissions = again + 1
-            if not again:
-                request.first_admit_ns = now_ns
-                request.first_admit_pass = this
-                request.cached_tokens = computed
-            log.admissions += (request.index, seq, again, this, now_ns, computed, hits, again > 0, 0)
+            log.admissions += (request.index, request.admissions, this, hits)
+            request.admissions += 1
             running[seq] = request
             if config.prefix_caching:
                 self._claim(request)
@@ -418,12 +380,11 @@ class SkippingServer:
     def _preempt(self, request: ScheduledRequest, now_ns: int) -> None:
         """Take back a running request's blocks; it starts over from the front of the queue."""
         computed = self._leave(request, now_ns)
-        self._log.preemptions += (request.index, self._next_pass, self._blocks(computed))
-        request.preemptions += 1
+        known = request.prompt_tokens + request.sampled
+        self._log.preemptions += (request.index, self._next_pass, self._blocks(computed), known)
         request.most_computed = max(request.most_computed, computed)
         request.computed = 0
         self._waiting.appendleft(request)
-        self._enqueue(request)
 
     def _finish(self, end_ns: int) -> list[Finished]:
         """Let go of the requests that sampled their last token in the pass before the next."""
@@ -447,9 +408,7 @@ class SkippingServer:
         log.stretches += (request.index, request.seq, this, computed)
         log.stretch_ends.append(this)
         request.sampled += 1
-        request.since = request.last_token_pass = this
-        if request.sampled == 1:
-            request.first_token_pass = this
+        request.since = this
         request.decoding = True
         self._decodes += 1
         self._context += computed
@@ -464,7 +423,6 @@ class SkippingServer:
         request.decoding = False
         request.computed += more
         request.sampled += more
-        request.last_token_pass = last
         self._log.stretch_ends[request.row] = last
         self._decodes -= 1
         self._context -= request.computed
@@ -502,20 +460,7 @@ class SkippingServer:
             self._context_squares,
             used_before,
             len(self._running),
-            len(self._waiting),
         )
-        if self._queue_changed:
-            self._queue_changed = False
-            self._log.queues += (self._next_pass, *self._fresh, *self._again)
-
-    def _enqueue(self, request: ScheduledRequest, sign: int = 1) -> None:
-        """Count a request into (or out of) the sums over the waiting queue."""
-        known = request.prompt_tokens + request.sampled
-        sums = self._again if request.admissions else self._fresh
-        sums[0] += sign
-        sums[1] += sign * known
-        sums[2] += sign * known * known
-        self._queue_changed = True
 
     # -- blocks ------------------------------------------------------------------------------------------------
 
@@ -572,20 +517,22 @@ class SkippingServer:
             node = path[at]
             if node.keys is None:
                 continue
+            if node.runs and any(run.end > keyed for run in node.runs):
+                self._contest(request)
             writers = node.writers
             if writers:
                 for writer in writers:
                     self._contest(writer)
                 self._contest(request)
-            elif node.runs and any(run.end > keyed for run in node.runs):
-                self._contest(request)
-            writers.append(request)
+                writers.append(request)
+            else:
+                node.writers = [request]
         request.cursor = at
 
     def _unclaim(self, request: ScheduledRequest) -> None:
         path = request.path if request.splits == self._tree.splits else self._find_path(request)
         for node in path[request.cursor :]:
-            if node.keys is not None:
+            if node.writers:
                 node.writers.remove(request)
         if request.contested:
             request.contested = False
@@ -609,7 +556,7 @@ class SkippingServer:
                 end = stop
             else:
                 cursor += 1
-                if node.keys is not None:
+                if node.writers:
                     node.writers.remove(request)
             copies += self.pool.register(request.held, node, start, end)
             start = end
@@ -618,18 +565,18 @@ class SkippingServer:
         if copies:
             self._log.copies += (this, copies)
 
-    def _settle(self, path: list[Node], this: int) -> bool:
-        """Register what decoding requests have computed of ``path`` by this pass; whether any could add to it."""
-        watched = False
-        for node in path:
-            if node.writers:
-                for writer in tuple(node.writers):
-                    if writer.decoding:
-                        watched = True
-                        self._register_decoded(writer, this)
-            if not node.runs:
-                break
-        return watched
+    def _settle(self, node: Node) -> None:
+        """Register what decoding requests have computed of a node up to the pass that is being scheduled."""
+        for writer in tuple(node.writers or ()):
+            if writer.decoding:
+                self._register_decoded(writer, self._next_pass)
+
+    def _is_written(self, request: ScheduledRequest, hits: int) -> bool:
+        """Whether a decoding request could add to a waiting request's ``hits``."""
+        for node in request.path:
+            if node.end > hits:
+                return any(writer.decoding for writer in node.writers or ())
+        return False
 
     def _settle_contested(self, first: int, last: int) -> None:
         """Register, in order, what contested requests decoded in the passes ``first`` to ``last``."""
@@ -647,8 +594,9 @@ class SkippingServer:
 
     def _split_node(self, head: Node, tail: Node) -> None:
         self.pool.split_node(head, tail)
-        tail.writers = list(head.writers)
-        head.writers = [writer for writer in head.writers if writer.keyed < head.end]
+        if head.writers:
+            tail.writers = list(head.writers)
+            head.writers = [writer for writer in head.writers if writer.keyed < head.end]
 
 
 def _slot(request: ScheduledRequest, block_size: int) -> int:

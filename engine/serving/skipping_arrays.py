@@ -28,8 +28,8 @@ def ranges(counts: Ints) -> Ints:
     return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
 
 
-def spread(at: Ints, values: Ints, length: int) -> Ints:
-    """``values`` at the positions ``at`` of an array of zeros."""
+def add_up(at: Ints, values: Ints | int, length: int) -> Ints:
+    """An array of so many sums: ``values`` added at the positions ``at``."""
     column = np.zeros(length, np.int64)
-    column[at] = values
+    np.add.at(column, at, values)
     return column

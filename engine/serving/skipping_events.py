@@ -7,6 +7,7 @@ order, so each eviction finds its pass and request.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
@@ -65,7 +66,7 @@ def _evictions(pool: RunPool, allocations: Columns) -> tuple[Columns, Ints]:
     allocation = np.searchsorted(np.cumsum(allocations["count"]), rows["taken"][row] + step, side="right")
     released = sources["released_ns"][row]
     keys = _private_keys(sources["owner"][row], sources["end"][row] - 1 - step)
-    given: list[int] = []
+    given = array("q")
     for content, end, count in zip(pool.eviction_keys, sources["end"].tolist(), lost.tolist(), strict=True):
         if content is not None:
             given += content[end - count : end][::-1]
@@ -118,7 +119,7 @@ def _keys(index: Ints, start: Ints, count: Ints, requests: Mapping[int, Any]) ->
     has_keys = np.array([len(requests[i].keys) for i in index.tolist()], np.int64)
     given = np.clip(has_keys - start, 0, count)
     row = np.flatnonzero(given)
-    flat_keys: list[int] = []
+    flat_keys = array("q")
     for i, first, stop in zip(index[row].tolist(), start[row].tolist(), (start + given)[row].tolist(), strict=True):
         flat_keys += requests[i].keys[first:stop]
     keys[steps < np.repeat(given, count)] = flat_keys

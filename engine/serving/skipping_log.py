@@ -11,20 +11,15 @@ class Log:
     durations
         one per pass, in nanoseconds.
     segments
-        ``first_pass, decodes, context, context_squares, used_blocks, running, waiting``: passes up to the next
-        segment's first in which only decoding requests' contexts grow; values as they stand before the first pass,
-        its decoding requests' new blocks not counted among those used.
-    queues
-        ``pass_index``, then count, sum and sum of squares of the known tokens of the waiting requests, for those
-        never admitted and for those preempted; the latest row up to a segment's first pass holds for the segment.
-    prefills
-        ``pass_index, requests, new_tokens, read_tokens, known, known_squares, completed`` of passes with prefill.
-    odd_decodes
-        ``pass_index, context`` of the work that is a decode though its request is in the middle of its prefill.
-    preempted
-        ``pass_index, requests``.
-    chunks, admissions, preemptions
-        rows of the tables of the same names.
+        ``first_pass, decodes, context, context_squares, used_blocks, running``: passes up to the next segment's first
+        in which only the decoding requests' contexts grow; values as they stand before the first pass, its decoding
+        requests' new blocks not counted among those used.
+    chunks
+        ``pass_index, index, seq, computed_before, scheduled_tokens, known_tokens`` of prefill work.
+    admissions
+        ``index, ordinal, pass_index, hit_blocks``; the row number is the ``seq``.
+    preemptions
+        ``index, pass_index, num_blocks, known_tokens``.
     stretches, stretch_ends
         ``index, seq, first_pass, computed_after_first``, and the last pass of each.
     copies
@@ -37,11 +32,7 @@ class Log:
         "copies",
         "durations",
         "num_admissions",
-        "odd_decodes",
-        "preempted",
         "preemptions",
-        "prefills",
-        "queues",
         "restarts",
         "segments",
         "stretch_ends",
@@ -52,10 +43,6 @@ class Log:
         self.restarts: list[int] = []
         self.durations: list[int] = []
         self.segments: list[int] = []
-        self.queues: list[int] = []
-        self.prefills: list[int] = []
-        self.odd_decodes: list[int] = []
-        self.preempted: list[int] = []
         self.chunks: list[int] = []
         self.admissions: list[int] = []
         self.num_admissions = 0

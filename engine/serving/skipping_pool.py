@@ -8,9 +8,10 @@ blocks from its tail. Which block it is never matters, only which content it hol
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 
-from engine.serving.prefix_tree import Node
+from engine.serving.prefix_tree import Keys, Node
 
 
 class Run:
@@ -43,7 +44,7 @@ class RunPool:
     evictions
         flat, two per row: how many blocks had been taken before, and how many contiguous blocks lost their content.
     eviction_sources, eviction_keys
-        when ``record`` is set, per row of the above: flat ``owner, end, released_ns``, and the key list (None for an
+        when ``record`` is set, per row of the above: flat ``owner, end, released_ns``, and the keys (None for an
         owner's private blocks); the blocks lost are those before position ``end``, last first.
     kept
         values of ``taken`` at which a block was evicted whose content another block still holds.
@@ -56,21 +57,24 @@ class RunPool:
         self.taken = 0
         self.evictions: list[int] = []
         self.eviction_sources: list[int] = []
-        self.eviction_keys: list[list[int] | None] = []
+        self.eviction_keys: list[Keys | None] = []
         self.kept: list[int] = []
         self._record = record
         self._ring = ring = Run(None, 0, 0, 0)
         ring.before = ring.after = ring
 
-    def match(self, path: list[Node], limit: int) -> tuple[list[Run], int, int]:
+    def match(self, path: list[Node], limit: int, settle: Callable[[Node], None]) -> tuple[list[Run], int, int]:
         """The runs that hold the longest resident beginning of ``path``, up to position ``limit``.
 
+        ``settle`` is called before a node is looked at that running requests may have written to.
         Returns the runs, the position they reach and how many of their blocks are free. Cuts runs where needed, so
         that every returned run is hit as a whole.
         """
         runs: list[Run] = []
         reached = idle = 0
         for node in path:
+            if node.writers:
+                settle(node)
             if node.overlapping:
                 found = self._first_copies(node, min(node.end, limit))
             else:

@@ -3,128 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from engine.serving.contract import Columns, ServerConfig, ServerRecord
 from engine.serving.record import population_variance
-from engine.serving.skipping_arrays import Ints, ceil_div, flat, ranges, spread
+from engine.serving.skipping_arrays import Ints, add_up, ceil_div, flat, ranges
 from engine.serving.skipping_events import build_events
 from engine.serving.skipping_log import Log
 from engine.serving.skipping_pool import RunPool
 
-_REQUEST_COLUMNS = {
-    "received_ns": "received_ns",
-    "first_admit_ns": "first_admit_ns",
-    "first_admit_pass": "first_admit_pass",
-    "cached_tokens": "cached_tokens",
-    "recomputed_tokens": "recomputed_tokens",
-    "preemptions": "preemptions",
-    "output_tokens": "sampled",
-    "first_token_pass": "first_token_pass",
-    "last_token_pass": "last_token_pass",
-    "aborted": "aborted",
-}
+if TYPE_CHECKING:
+    from engine.serving.skipping import ScheduledRequest
+
+_CHUNK_COLUMNS = ("pass_index", "index", "seq", "computed_before", "scheduled_tokens")
+_STRETCH_COLUMNS = ("index", "seq", "first_pass", "last_pass", "computed_after_first")
 
 
 def build_record(
     log: Log,
     pool: RunPool,
     config: ServerConfig,
-    requests: Mapping[int, Any],
+    requests: Mapping[int, ScheduledRequest],
     num_indices: int,
     between_ns: int,
-    num_passes: int,
 ) -> ServerRecord:
     """The record of a finished server. ``requests`` are the core's own, by index."""
-    chunks = flat(("pass_index", "index", "seq", "computed_before", "scheduled_tokens"), log.chunks)
+    start, end, period = _times(log, between_ns)
+    facts = _facts(requests, num_indices)
+    chunks = flat((*_CHUNK_COLUMNS, "known"), log.chunks)
     stretches = flat(("index", "seq", "first_pass", "computed_after_first"), log.stretches)
     stretches["last_pass"] = np.array(log.stretch_ends, np.int64)
-    openings, closings = decode_blocks(stretches, config.block_size, num_passes)
+    admissions = _admissions(log, config.block_size, start)
+    preemptions = flat(("index", "pass_index", "num_blocks", "known"), log.preemptions)
+    openings, closings = _decode_blocks(stretches, config.block_size, len(start))
+    passes = {"start_ns": start, "end_ns": end, "period_ns": period}
+    passes |= _batches(log, chunks, admissions, openings, facts)
+    passes |= _queues(facts, admissions, preemptions, len(start))
+    passes["kv_blocks_cached"] = _cached(log, pool, config, chunks, openings, closings)
     events, event_keys = build_events(pool, config, chunks, stretches, requests)
     return ServerRecord(
-        passes=_passes(log, pool, config, chunks, openings, closings, between_ns, num_passes),
-        requests=_requests(requests, num_indices),
+        passes=passes,
+        requests=_requests(facts, admissions, preemptions, stretches),
         stretches={name: stretches[name] for name in _STRETCH_COLUMNS},
-        prefill_chunks=chunks,
-        admissions=_admissions(log),
-        preemptions=flat(("index", "pass_index", "num_blocks"), log.preemptions),
+        prefill_chunks={name: chunks[name] for name in _CHUNK_COLUMNS},
+        admissions=admissions,
+        preemptions={name: preemptions[name] for name in ("index", "pass_index", "num_blocks")},
         events=events,
         event_keys=event_keys,
     )
-
-
-_STRETCH_COLUMNS = ("index", "seq", "first_pass", "last_pass", "computed_after_first")
-
-
-def decode_blocks(stretches: Columns, block_size: int, num_passes: int) -> tuple[Ints, Ints]:
-    """How many blocks decoding requests opened, and how many they filled, in each pass."""
-    first, last, base = stretches["first_pass"], stretches["last_pass"], stretches["computed_after_first"]
-    opened = ceil_div(base + last - first, block_size) - ceil_div(base, block_size)
-    filled = (base + last - first) // block_size - base // block_size
-    opening = np.repeat(first + 1 + -base % block_size, opened) + block_size * ranges(opened)
-    filling = np.repeat(first + block_size - base % block_size, filled) + block_size * ranges(filled)
-    return np.bincount(opening, minlength=num_passes), np.bincount(filling, minlength=num_passes)
-
-
-def _passes(
-    log: Log,
-    pool: RunPool,
-    config: ServerConfig,
-    chunks: Columns,
-    openings: Ints,
-    closings: Ints,
-    between_ns: int,
-    num_passes: int,
-) -> Columns:
-    names = ("first", "decodes", "context", "squares", "used", "running", "waiting")
-    segments = flat(names, log.segments)
-    first = segments["first"]
-    lengths = np.diff(first, append=num_passes)
-    segment = np.repeat(np.arange(len(first)), lengths)
-    step = np.arange(num_passes, dtype=np.int64) - first[segment]
-    decodes, context = segments["decodes"][segment], segments["context"][segment]
-    squares = segments["squares"][segment]
-    squares += step * (2 * context + decodes * step)
-    context += decodes * step
-    opened = np.cumsum(openings)
-    used = segments["used"][segment] + opened - (opened - openings)[first[segment]]
-
-    names = ("pass_index", "requests", "new", "read", "known", "known_squares", "completed")
-    prefills = flat(names, log.prefills)
-    at = prefills["pass_index"]
-    outputs = decodes.copy()
-    outputs[at] += prefills["completed"]
-    odd = flat(("pass_index", "context"), log.odd_decodes)
-    decodes[odd["pass_index"]] += 1
-    context[odd["pass_index"]] += odd["context"]
-    squares[odd["pass_index"]] += odd["context"] * odd["context"]
-
-    start, end, period = _times(log, between_ns)
-    preempted = flat(("pass_index", "requests"), log.preempted)
-    prefill_requests = spread(at, prefills["requests"], num_passes)
-    known = spread(at, prefills["known"], num_passes)
-    known_squares = spread(at, prefills["known_squares"], num_passes)
-    return {
-        "start_ns": start,
-        "end_ns": end,
-        "period_ns": period,
-        "num_prefill_requests": prefill_requests,
-        "sum_prefill_tokens": spread(at, prefills["new"], num_passes),
-        "var_prefill_length": population_variance(prefill_requests, known, known_squares),
-        "sum_prefill_kv_tokens": spread(at, prefills["read"], num_passes),
-        "num_decode_requests": decodes,
-        "sum_decode_kv_tokens": context,
-        "var_decode_kv_tokens": population_variance(decodes, context, squares),
-        **_queue_columns(log, first, segment),
-        "num_output_tokens": outputs,
-        "kv_blocks_used": used,
-        "kv_blocks_cached": _cached(log, pool, config, chunks, openings, closings, num_passes),
-        "num_running": segments["running"][segment],
-        "num_waiting": segments["waiting"][segment],
-        "num_preempted": spread(preempted["pass_index"], preempted["requests"], num_passes),
-    }
 
 
 def _times(log: Log, between_ns: int) -> tuple[Ints, Ints, Ints]:
@@ -141,44 +70,138 @@ def _times(log: Log, between_ns: int) -> tuple[Ints, Ints, Ints]:
     return start, end, period
 
 
-def _queue_columns(log: Log, first: Ints, segment: Ints) -> Columns:
-    names = ("pass_index", "fresh", "fresh_sum", "fresh_squares", "again", "again_sum", "again_squares")
-    queues = flat(names, log.queues)
-    row = np.searchsorted(queues["pass_index"], first, side="right") - 1
-    column = {name: queues[name][row][segment] for name in names}
+def _facts(requests: Mapping[int, ScheduledRequest], num_indices: int) -> Columns:
+    """What the core knows of each request, by index; -1 (no tokens) where none was received."""
+    indices = np.fromiter(requests, np.int64, len(requests))
+    facts: Columns = {}
+    for name in ("received_ns", "received_in", "aborted_in", "prompt_tokens", "recomputed_tokens"):
+        facts[name] = np.full(num_indices, 0 if name.endswith("tokens") else -1, np.int64)
+        facts[name][indices] = list(map(attrgetter(name), requests.values()))
+    return facts
+
+
+def _admissions(log: Log, block_size: int, start_ns: Ints) -> Columns:
+    rows = flat(("index", "ordinal", "pass_index", "hit_blocks"), log.admissions)
     return {
-        "queued_num_prefill_requests": column["fresh"],
-        "queued_sum_prefill_tokens": column["fresh_sum"],
-        "queued_var_prefill_length": population_variance(column["fresh"], column["fresh_sum"], column["fresh_squares"]),
-        "queued_num_decode_requests": column["again"],
-        "queued_sum_decode_kv_tokens": column["again_sum"],
-        "queued_var_decode_kv_tokens": population_variance(
-            column["again"], column["again_sum"], column["again_squares"]
-        ),
+        "index": rows["index"],
+        "seq": np.arange(len(rows["index"])),
+        "ordinal": rows["ordinal"],
+        "pass_index": rows["pass_index"],
+        "time_ns": start_ns[rows["pass_index"]],
+        "cached_tokens": rows["hit_blocks"] * block_size,
+        "hit_blocks": rows["hit_blocks"],
+        "is_readmission": rows["ordinal"] > 0,
+        "waiting_ahead": np.zeros(len(rows["index"]), np.int64),
     }
 
 
-def _cached(
-    log: Log,
-    pool: RunPool,
-    config: ServerConfig,
-    chunks: Columns,
-    openings: Ints,
-    closings: Ints,
-    num_passes: int,
-) -> Ints:
+def _decode_blocks(stretches: Columns, block_size: int, num_passes: int) -> tuple[Ints, Ints]:
+    """How many blocks decoding requests opened, and how many they filled, in each pass."""
+    first, last, base = stretches["first_pass"], stretches["last_pass"], stretches["computed_after_first"]
+    opened = ceil_div(base + last - first, block_size) - ceil_div(base, block_size)
+    filled = (base + last - first) // block_size - base // block_size
+    opening = np.repeat(first + 1 + -base % block_size, opened) + block_size * ranges(opened)
+    filling = np.repeat(first + block_size - base % block_size, filled) + block_size * ranges(filled)
+    return np.bincount(opening, minlength=num_passes), np.bincount(filling, minlength=num_passes)
+
+
+def _batches(log: Log, chunks: Columns, admissions: Columns, openings: Ints, facts: Columns) -> Columns:
+    """What was in each pass: prefill and decode work, tokens sampled, requests running, blocks used."""
+    num_passes = len(openings)
+    segments = flat(("first", "decodes", "context", "squares", "used", "running"), log.segments)
+    first = segments["first"]
+    segment = np.repeat(np.arange(len(first)), np.diff(first, append=num_passes))
+    step = np.arange(num_passes, dtype=np.int64) - first[segment]
+    decodes, context = segments["decodes"][segment], segments["context"][segment]
+    squares = segments["squares"][segment]
+    squares += step * (2 * context + decodes * step)
+    context += decodes * step
+    opened = np.cumsum(openings)
+    used = segments["used"][segment] + opened - (opened - openings)[first[segment]]
+
+    before, tokens, known = chunks["computed_before"], chunks["scheduled_tokens"], chunks["known"]
+    completes = before + tokens == known
+    outputs = decodes + add_up(chunks["pass_index"][completes], 1, num_passes)
+    # The last token of a request that was resumed in an earlier pass counts as a decode.
+    odd = (tokens == 1) & (before == known - 1) & (known > facts["prompt_tokens"][chunks["index"]])
+    odd &= chunks["pass_index"] != admissions["pass_index"][chunks["seq"]]
+    at = chunks["pass_index"][odd]
+    decodes += add_up(at, 1, num_passes)
+    context += add_up(at, before[odd], num_passes)
+    squares += add_up(at, before[odd] * before[odd], num_passes)
+
+    prefill = ~odd
+    at, known = chunks["pass_index"][prefill], known[prefill]
+    prefills = add_up(at, 1, num_passes)
+    known_sum, known_squares = add_up(at, known, num_passes), add_up(at, known * known, num_passes)
+    return {
+        "num_prefill_requests": prefills,
+        "sum_prefill_tokens": add_up(at, tokens[prefill], num_passes),
+        "var_prefill_length": population_variance(prefills, known_sum, known_squares),
+        "sum_prefill_kv_tokens": add_up(at, before[prefill], num_passes),
+        "num_decode_requests": decodes,
+        "sum_decode_kv_tokens": context,
+        "var_decode_kv_tokens": population_variance(decodes, context, squares),
+        "num_output_tokens": outputs,
+        "kv_blocks_used": used,
+        "num_running": segments["running"][segment],
+    }
+
+
+def _queues(facts: Columns, admissions: Columns, preemptions: Columns, num_passes: int) -> Columns:
+    """Who waited after each pass was scheduled: requests join the queue when received or preempted, until admitted."""
+    never = np.where(facts["aborted_in"] >= 0, facts["aborted_in"], num_passes)
+    received = np.flatnonzero(facts["received_in"] >= 0)
+    admitted = never.copy()
+    is_first = admissions["ordinal"] == 0
+    admitted[admissions["index"][is_first]] = admissions["pass_index"][is_first]
+    fresh = _waiting(facts["received_in"][received], admitted[received], facts["prompt_tokens"][received], num_passes)
+
+    # The k-th preemption of a request is followed by its admission with ordinal k, if by any.
+    width = int(admissions["ordinal"].max(initial=0)) + 2
+    order = np.argsort(preemptions["index"], kind="stable")
+    index = preemptions["index"][order]
+    ordinal = np.arange(len(index)) - np.searchsorted(index, index) + 1
+    resumed = admissions["index"] * width + admissions["ordinal"]
+    by_request = np.argsort(resumed)
+    place = np.searchsorted(resumed[by_request], index * width + ordinal)
+    place = by_request[np.minimum(place, len(by_request) - 1)] if len(index) else place
+    is_resumed = resumed[place] == index * width + ordinal
+    until = np.where(is_resumed, admissions["pass_index"][place], never[index])
+    again = _waiting(preemptions["pass_index"][order], until, preemptions["known"][order], num_passes)
+    return {
+        "queued_num_prefill_requests": fresh[0],
+        "queued_sum_prefill_tokens": fresh[1],
+        "queued_var_prefill_length": population_variance(*fresh),
+        "queued_num_decode_requests": again[0],
+        "queued_sum_decode_kv_tokens": again[1],
+        "queued_var_decode_kv_tokens": population_variance(*again),
+        "num_waiting": fresh[0] + again[0],
+        "num_preempted": add_up(preemptions["pass_index"], 1, num_passes),
+    }
+
+
+def _waiting(since: Ints, until: Ints, tokens: Ints, num_passes: int) -> tuple[Ints, Ints, Ints]:
+    """Count, sum and sum of squares over those that wait in each pass, ``until`` excluded."""
+
+    def sums(weight: Ints | int) -> Ints:
+        change = add_up(since, weight, num_passes + 1) - add_up(until, weight, num_passes + 1)
+        return np.cumsum(change)[:num_passes]
+
+    return sums(1), sums(tokens), sums(tokens * tokens)
+
+
+def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, openings: Ints, closings: Ints) -> Ints:
     """Distinct content held after each pass was scheduled: what was registered less what was evicted."""
+    num_passes = len(openings)
     if not config.prefix_caching:
         return np.zeros(num_passes, np.int64)
-    size = config.block_size
+    size, at = config.block_size, chunks["pass_index"]
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    taken, registered = openings.copy(), closings.copy()
-    np.add.at(taken, chunks["pass_index"], ceil_div(after, size) - ceil_div(before, size))
-    np.add.at(registered, chunks["pass_index"], after // size - before // size)
+    taken_by = np.cumsum(openings + add_up(at, ceil_div(after, size) - ceil_div(before, size), num_passes))
     copies = flat(("pass_index", "blocks"), log.copies)
-    np.subtract.at(registered, copies["pass_index"], copies["blocks"])
-    taken_by = np.cumsum(taken)
-    cached = np.cumsum(registered)
+    registered = closings + add_up(at, after // size - before // size, num_passes)
+    cached = np.cumsum(registered - add_up(copies["pass_index"], copies["blocks"], num_passes))
 
     evictions = flat(("taken", "blocks"), pool.evictions)
     if len(evictions["taken"]):
@@ -190,20 +213,27 @@ def _cached(
     return cached
 
 
-def _requests(requests: Mapping[int, Any], num_indices: int) -> Columns:
+def _requests(facts: Columns, admissions: Columns, preemptions: Columns, stretches: Columns) -> Columns:
     """One row per index; one that was never received has -1 everywhere but in its counts."""
-    counts = ("recomputed_tokens", "preemptions", "output_tokens", "aborted")
-    indices = np.fromiter(requests, np.int64, len(requests))
-    table: Columns = {}
-    for name, attribute in _REQUEST_COLUMNS.items():
-        column = np.full(num_indices, 0 if name in counts else -1, bool if name == "aborted" else np.int64)
-        column[indices] = [getattr(request, attribute) for request in requests.values()]
-        table[name] = column
-    return table
-
-
-def _admissions(log: Log) -> Columns:
-    names = ("index", "seq", "ordinal", "pass_index", "time_ns", "cached_tokens", "hit_blocks", "is_readmission")
-    table = flat((*names, "waiting_ahead"), log.admissions)
-    table["is_readmission"] = table["is_readmission"].astype(bool)
-    return table
+    count = len(facts["received_ns"])
+    first = {name: np.full(count, -1, np.int64) for name in ("time_ns", "pass_index", "cached_tokens")}
+    is_first = admissions["ordinal"] == 0
+    for name, column in first.items():
+        column[admissions["index"][is_first]] = admissions[name][is_first]
+    # Stretches come in the order of their first pass: the first of a request is written last here, the last likewise.
+    first_token, last_token = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    first_token[stretches["index"][::-1]] = stretches["first_pass"][::-1]
+    last_token[stretches["index"]] = stretches["last_pass"]
+    sampled = stretches["last_pass"] - stretches["first_pass"] + 1
+    return {
+        "received_ns": facts["received_ns"],
+        "first_admit_ns": first["time_ns"],
+        "first_admit_pass": first["pass_index"],
+        "cached_tokens": first["cached_tokens"],
+        "recomputed_tokens": facts["recomputed_tokens"],
+        "preemptions": add_up(preemptions["index"], 1, count),
+        "output_tokens": add_up(stretches["index"], sampled, count),
+        "first_token_pass": first_token,
+        "last_token_pass": last_token,
+        "aborted": facts["aborted_in"] >= 0,
+    }
