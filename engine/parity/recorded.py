@@ -298,11 +298,11 @@ def _clears(events: pa.Table, pass_index: Ints) -> list[int]:
     return sorted(set(np.searchsorted(pass_index, published).tolist()))
 
 
-def _num_held(passes: pa.Table, events: pa.Table) -> int:
-    """Distinct contents that the pool held before the first pass."""
+def _num_held(passes: pa.Table, events: pa.Table) -> int | None:
+    """Distinct contents that the pool held before the first pass; None where nobody counted them."""
     cached = passes["kv_blocks_cached"][0].as_py()
     if cached is None:
-        return 0
+        return None
     first = events.filter(pc.equal(events["pass_index"], passes["pass_index"][0])).to_pylist()
     changed = {kind: {h for e in first if e["kind"] == kind for h in e["block_hashes"] or ()} for kind in _KINDS}
     return int(cached) - len(changed["store"]) + len(changed["evict"])

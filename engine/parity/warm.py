@@ -35,7 +35,7 @@ def held_at_start(
     keys: list[list[int]],
     stored: StoredBlocks,
     events: RecordedEvents,
-    num_held: int,
+    num_held: int | None,
     block_size: int,
 ) -> HeldAtStart:
     """What was held must have been hit or evicted without having been stored, or it never mattered.
@@ -49,19 +49,21 @@ def held_at_start(
         keys: block keys of each request.
         stored: the engine's hashes of the requests' blocks.
         events: what was stored and evicted.
-        num_held: distinct contents that the pool held.
+        num_held: distinct contents that the pool held, None where nobody counted them.
         block_size: tokens per block.
     """
-    hit = _hit_before_stored(batches, keys, block_size)
     held = HeldAtStart()
+    if num_held == 0:
+        return held
+    hit = _hit_before_stored(batches, keys, block_size)
     for request, length in hit:
         for position, key in enumerate(keys[request][:length]):
             held.hashes[key] = held.hashes.get(key) or stored.hash_of(request, position)
     named = set(held.hashes.values())
     evicted = [block for block in _evicted_before_stored(events) if block not in named]
     # A hit content whose hash is not known may be among them: what was hit is evicted after all that was not.
-    surplus = len(set(evicted)) + len(held.hashes) - num_held
     unnamed = sum(block is None for block in held.hashes.values())
+    surplus = unnamed if num_held is None else len(set(evicted)) + len(held.hashes) - num_held
     evicted = evicted[: len(evicted) - max(0, min(surplus, unnamed))]
     new_key = 1 + max((key for chain in keys for key in chain), default=0)
     for block in evicted:

@@ -112,6 +112,23 @@ def test_pool_that_was_not_empty_when_the_recording_began(name, core):
         assert_exact(result)
 
 
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_empty_pool_is_known_without_the_clear_that_emptied_it(name):
+    events = opened(name).table("kv_events")
+    run = AlteredRun(opened(name), kv_events=events.filter(pc.not_equal(events["kind"], "clear")))
+    assert read_recorded(run).held.chains == []
+    uncounted = AlteredRun(run, passes=without(opened(name).table("passes"), "kv_blocks_cached"))
+    assert read_recorded(uncounted).held.chains == []
+    assert_exact(check_parity(run, "auto"))
+
+
+def test_full_pool_whose_contents_nobody_counted():
+    # 855 begins with every block of the pool filled, and all of them are evicted later.
+    run = begun_at(opened("tight8"), 855)
+    assert run.table("passes")["kv_blocks_cached"][0].as_py() == 222
+    assert_exact(check_parity(AlteredRun(run, passes=without(run.table("passes"), "kv_blocks_cached")), "auto"))
+
+
 @pytest.mark.parametrize("core", CORES)
 def test_cache_that_is_cleared_within_the_recording(core):
     result = check_parity(one_after_the_other(opened("tight8"), opened("tight8_repeat")), core)
