@@ -51,7 +51,12 @@ def claim(
         )
     else:
         sentences.append("No acceptance contract was given, so nothing here passes or fails.")
-    not_shown = [f"{row.key} ({row.reason})" for row in rows if row.state == "not comparable"]
+    missing: dict[str, list[str]] = {}
+    for row in rows:
+        if row.state == "not comparable":
+            names = missing.setdefault(row.reason.rstrip("."), [])
+            names += [row.key.label] if row.key.label not in names else []
+    not_shown = [f"{', '.join(names)} ({reason})" for reason, names in missing.items()]
     tails = [str(row.key) for row in rows if row.key.statistic in ("p95", "p99") and row.state in ("better", "worse")]
     if tails:
         sentences.append(f"Not shown: agreement in the tail; outside the noise are {', '.join(tails)}.")
@@ -59,7 +64,7 @@ def claim(
         sentences.append(f"Not comparable: {'; '.join(not_shown)}.")
     if diff.unknown:
         sentences.append(
-            f"{diff.unknown} identity fields are unknown on a side and {diff.differing} differ: "
+            f"{diff.unknown} identity fields are unknown on a side or both and {diff.differing} differ: "
             "the claim holds for the recorded deployment only."
         )
     return sentences

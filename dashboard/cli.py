@@ -10,12 +10,14 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
-from importlib.util import find_spec
-from pathlib import Path
+from typing import Any
 
-from dashboard.roots import PROJECT, VARIABLE, default_roots
+from engine import cli as engine_cli
 from engine.errors import GapscopeError
+from engine.stores import PROJECT, VARIABLE
+from engine.terminal import run_command
+
+Commands = Any  # argparse has no public name for what add_subparsers returns
 
 COMPARE_EPILOG = """\
 examples:
@@ -34,20 +36,9 @@ gates (none are built in; exit 1 when one does not hold):
 """
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code."""
-    parser = build_parser()
-    arguments = parser.parse_args(argv)
-    try:
-        return int(arguments.run(arguments) or 0)
-    except GapscopeError as error:
-        print(f"gapscope: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    return run_command(build_parser(), None if arguments is None else list(arguments))
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -58,8 +49,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog="`gapscope COMMAND --help` explains a command.",
     )
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    if find_spec("engine.cli"):
-        import_module("engine.cli").register(commands)
+    engine_cli.register(commands)
     _compare(commands)
     _runs(commands)
     _serve(commands)
@@ -67,22 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _stores(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--store",
-        action="append",
-        type=Path,
-        metavar="FOLDER",
-        help=f"folder of runs; repeat for several, new runs go into the last (default: {VARIABLE}, else the samples "
-        "and ./runs)",
-    )
-
-
-def _roots(arguments: argparse.Namespace) -> list[Path]:
-    return list(arguments.store or default_roots())
-
-
-def _compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _compare(commands: Commands) -> None:
     from dashboard.metrics import PHASES, SUBSETS, Estimator, Window
 
     parser = commands.add_parser(
@@ -92,6 +67,7 @@ def _compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
         "and n.",
         epilog=COMPARE_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        parents=[engine_cli.store_options()],
     )
     parser.add_argument("measured", help="run id, name or beginning of an id: the side that gaps are relative to")
     parser.add_argument("replay", help="the other run")
@@ -105,7 +81,6 @@ def _compare(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> N
     parser.add_argument("--estimator", choices=[e.value for e in Estimator], default="linear", help="of percentiles")
     parser.add_argument("--window", choices=[w.value for w in Window], default="fixed", help="of rates")
     parser.add_argument("--gate", action="append", default=[], metavar="GATE", help="a bound that must hold; repeat")
-    _stores(parser)
     parser.set_defaults(run=run_compare)
 
 
@@ -119,7 +94,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
 
     gates = [Gate.parse(text) for text in arguments.gate]
     population = Population.parse(arguments.population)
-    store = Store(_roots(arguments))
+    store = Store(engine_cli.stores_of(arguments))
     found = compare(
         store,
         store.find(arguments.measured).run_id,
@@ -133,15 +108,15 @@ def run_compare(arguments: argparse.Namespace) -> int:
     return 0 if found.passed else 1
 
 
-def _runs(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _runs(commands: Commands) -> None:
     parser = commands.add_parser(
         "runs",
         help="the runs of the stores",
         description="List every run, failed, altered and malformed ones included, with what is wrong with them.",
+        parents=[engine_cli.store_options()],
     )
     parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
     parser.add_argument("--kind", choices=("measured", "replay", "sweep", "imported_summary"), help="only this kind")
-    _stores(parser)
     parser.set_defaults(run=run_runs)
 
 
@@ -150,19 +125,19 @@ def run_runs(arguments: argparse.Namespace) -> int:
     from dashboard.catalogue import Catalogue
     from dashboard.render import runs_text
 
-    entries = Catalogue(_roots(arguments)).entries()
+    entries = Catalogue(engine_cli.stores_of(arguments)).entries()
     print(runs_text([e for e in entries if arguments.kind in (None, e.kind)], arguments.format))
     return 0
 
 
-def _serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _serve(commands: Commands) -> None:
     parser = commands.add_parser(
         "serve",
         help="the dashboard, on this machine only",
         description="Serve the dashboard at http://127.0.0.1:PORT: the loopback interface and no other.",
+        parents=[engine_cli.store_options()],
     )
     parser.add_argument("--port", type=int, default=8501, help="1 to 65535 (default 8501)")
-    _stores(parser)
     parser.set_defaults(run=run_serve)
 
 
@@ -182,20 +157,20 @@ def serve_command(port: int) -> list[str]:
 def run_serve(arguments: argparse.Namespace) -> int:
     """``gapscope serve``: this process becomes the server, in the project's folder, where its settings lie."""
     command = serve_command(arguments.port)
-    roots = [str(Path(root).resolve()) for root in _roots(arguments)]
+    roots = [str(root.resolve()) for root in engine_cli.stores_of(arguments)]
     environment = {**os.environ, VARIABLE: os.pathsep.join(roots)}
     print(f"gapscope: http://127.0.0.1:{arguments.port} (Ctrl-C stops it)", flush=True)
     os.chdir(PROJECT)
     os.execve(command[0], command, environment)
 
 
-def _doctor(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def _doctor(commands: Commands) -> None:
     parser = commands.add_parser(
         "doctor",
         help="check versions, stores, the runs' digests and the browser",
         description="Look at everything gapscope needs. Exit 1 when something is wrong.",
+        parents=[engine_cli.store_options()],
     )
-    _stores(parser)
     parser.set_defaults(run=run_doctor)
 
 
@@ -204,7 +179,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     from dashboard.doctor import examine
 
     wrong = 0
-    for finding in examine(_roots(arguments)):
+    for finding in examine(engine_cli.stores_of(arguments)):
         mark = {True: "ok", False: "WRONG", None: "note"}[finding.ok]
         wrong += finding.ok is False
         print(f"{mark:5}  {finding.what}: {finding.detail}")

@@ -54,6 +54,11 @@ class Row:
     state: State
     reason: str
 
+    @property
+    def weak(self) -> bool:
+        """Whether a percentile rests on too few values on a side that has any."""
+        return any(side.n > 0 and not side.supported for side in (self.measured, self.replay))
+
 
 @dataclass(frozen=True, slots=True)
 class Warn:
@@ -222,7 +227,7 @@ def compare_number(
     spread = noise(store, measured, key, own, estimator, repeats, left)
     gap = right.value / left.value - 1 if left.value else None
     if right.value == left.value:
-        return Row(key, left, right, 0.0 if gap is None else gap, spread, "same", "equal values")
+        return Row(key, left, right, gap, spread, "same", "equal values")
     if spread is not None and spread.holds(right.value):
         return Row(key, left, right, gap, spread, "~", f"inside the noise: {spread.words}")
     reason = f"outside the noise: {spread.words}" if spread else "noise unknown: no repeat in the store"
@@ -260,8 +265,7 @@ def _warnings(
                 found.append(Warn("qualification", f"The {side} run failed {check.check}: {check.detail}"))
     if population.matched:
         found.append(Warn("subset", "Matched source-turns are a diagnostic subset, not the headline."))
-    weak = [str(row.key) for row in rows if not (row.measured.supported and row.replay.supported)]
-    weak = [name for name in weak if name.split(".")[-1].startswith("p")]
+    weak = [str(row.key) for row in rows if row.weak]
     if weak:
         found.append(Warn("support", f"Too few values for {', '.join(weak)}: a percentile p needs 1/(1-p) of them."))
     if not repeats:

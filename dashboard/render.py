@@ -74,7 +74,7 @@ _LEFT = {"metric", "statistic", "unit", "state", "phase", "gate", "verdict", "re
 
 def cells(row: Row) -> tuple[str, ...]:
     """One row as text, in the order of HEAD."""
-    weak = "" if row.measured.supported and row.replay.supported else " (few)"
+    weak = " (few)" if row.weak else ""
     return (
         row.key.label,
         row.key.statistic.replace("_", " ") + weak,
@@ -141,7 +141,7 @@ def _facts(comparison: Comparison) -> list[str]:
         f"percentiles: {comparison.estimator.words}",
         f"rates: {comparison.window.words}",
         f"repeats of the measured run: {repeats}",
-        f"identity: {diff.differing} fields differ, {diff.unknown} unknown on a side",
+        f"identity: {diff.differing} fields differ, {diff.unknown} unknown on a side or both",
         f"shared source-turns: {m.matched} of {m.measured_ok} measured and {m.replay_ok} replayed successes ({m.rule})",
     ]
 

@@ -8,7 +8,7 @@ WITH ordered AS (
 )
 SELECT
     lane, play_id, conversation_id, turn_index, agent_depth, request_id, phase, status,
-    dispatched_ns, end_ns, greatest(dispatched_ns - lane_free_ns, 0) AS idle_before_ns
+    dispatched_ns, end_ns, CASE WHEN lane_free_ns IS NOT NULL THEN greatest(dispatched_ns - lane_free_ns, 0) END AS idle_before_ns
 FROM ordered
 WHERE dispatched_ns < $end_ns AND coalesce(end_ns, $end_ns) >= $start_ns AND lane >= $first_lane AND lane < $first_lane + $lanes
 ORDER BY lane, dispatched_ns, request_id

@@ -154,7 +154,7 @@ def test_the_time_limit_stops_a_query(root: Path, tmp_path: Path, monkeypatch: p
         (queries / f"{name}.sql").write_text((Path("dashboard/queries") / f"{name}.sql").read_text())
     (queries / "endless.sql").write_text("SELECT count(*) FROM range(1000000000) a, range(1000) b, {run.requests}")
     monkeypatch.setattr("dashboard.store.QUERIES", queries)
-    with pytest.raises(GapscopeError, match="Query endless took longer than 0.05 s"):
+    with pytest.raises(GapscopeError, match=r"Query endless took longer than 0\.05 s"):
         Store([root]).query("endless", runs={"run": run_id}, time_limit_s=0.05)
 
 

@@ -1,0 +1,170 @@
+"""The commands compare, runs, serve and doctor: golden output per format, exit codes, errors in one sentence."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import MS, SAMPLES, S, a_pass, identity, request, write
+
+from dashboard.cli import build_parser, main, serve_command
+from dashboard.metrics import METRICS
+from engine.errors import GapscopeError
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def workload(factor: float, count: int, **values: Any) -> list[dict[str, Any]]:
+    """Requests on two lanes, one canceled; TTFT 100 to 190 ms and TPOT 20 to 29 ms times the factor."""
+    rows = []
+    for k in range(count):
+        at, step = k * S // 4, k % 10
+        first = at + round((100 + 10 * step) * factor * MS)
+        last = first + round(4 * (20 + step) * factor * MS)
+        row = request(f"r{k:03}", at=at, lane=k % 2, first_visible_ns=first, last_visible_ns=last, end_ns=last + MS)
+        rows.append(row | values)
+    rows[-1] |= {"status": "canceled", "cached_tokens": None}
+    return rows
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A measured run, its repeat, and a replay of it that is slower and partly outside its timing model."""
+    folder = tmp_path_factory.mktemp("runs")
+    passes = [a_pass(k, num_prefill_requests=int(k % 3 == 0), sum_prefill_tokens=33 * (k % 3 == 0)) for k in range(30)]
+    replayed = [
+        row | {"duration_ns": 11 * MS, "resolution": "exact" if row["pass_index"] % 5 else "clamped"} for row in passes
+    ]
+    cells = [
+        {"class": "decode_only", "decode_requests": 1, "resolution": "exact", "count": 24, "modelled_ns": 264 * MS},
+        {"class": "mixed", "decode_requests": 1, "resolution": "clamped", "count": 6, "modelled_ns": 66 * MS},
+    ]
+    write(folder, "measured", workload(1.0, 40), passes=passes)
+    write(folder, "repeat", workload(1.02, 40), record=identity(hardware__load=[7]), passes=passes)
+    write(folder, "replay", workload(1.05, 41), kind="replay", passes=replayed, coverage=cells)
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = main(arguments)
+    out, err = capsys.readouterr()
+    return code, re.sub(r"-[0-9a-f]{12}\b", "-<digest>", out), err
+
+
+@pytest.mark.parametrize(("form", "ending"), [("table", "txt"), ("markdown", "md"), ("json", "json")])
+@pytest.mark.parametrize("command", ["compare", "runs"])
+def test_golden_output(capsys: pytest.CaptureFixture[str], root: Path, command: str, form: str, ending: str) -> None:
+    arguments = [command, "--store", str(root), "--format", form]
+    if command == "compare":
+        arguments += ["measured", "replay", "--gate", "ttft.mean<=10%", "--gate", "ttft.p90<=4%"]
+    code, out, _ = run(capsys, *arguments)
+    out = re.sub(r'"created_unix_ns": \d+', '"created_unix_ns": 0', out)
+    golden = GOLDEN / f"{command}.{ending}"
+    if os.environ.get("GAPSCOPE_WRITE_GOLDEN"):
+        golden.write_text(out, encoding="utf-8")
+    assert out == golden.read_text(encoding="utf-8")
+    assert code == (1 if command == "compare" else 0)
+
+
+def test_all_formats_say_the_same_numbers(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    code, out, _ = run(capsys, "compare", "measured", "replay", "--store", str(root), "--format", "json")
+    assert code == 0
+    found = {f"{row['metric']}.{row['statistic']}": row for row in json.loads(out)["rows"]}
+    # 39 successes: TTFT 100, 110, ... 190 ms, the last ten without 190.
+    mean = (4 * sum(range(100, 200, 10)) - 190) / 39
+    assert found["ttft.mean"]["measured"]["value"] == pytest.approx(mean, rel=1e-9)
+    assert found["ttft.mean"]["replay"]["value"] == pytest.approx(1.05 * 145, rel=1e-9)
+    table = run(capsys, "compare", "measured", "replay", "--store", str(root))[1]
+    assert f"{mean:,.2f}" in table
+    assert "±2.0%" in table
+
+
+@pytest.mark.parametrize(
+    ("gate", "code"), [("ttft.mean<=10%", 0), ("ttft.mean<=1%", 1), ("coverage.time=0.7..0.9", 0), ("ttft.mean<10%", 2)]
+)
+def test_exit_codes_of_gates(capsys: pytest.CaptureFixture[str], root: Path, gate: str, code: int) -> None:
+    assert run(capsys, "compare", "measured", "replay", "--store", str(root), "--gate", gate)[0] == code
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("compare", "measured", "absent"), "No run 'absent'"),
+        (("compare", "measured", "replay", "--population", "lunch"), "Unknown phase 'lunch'"),
+        (("serve", "--port", "0"), "Port 0"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], root: Path, arguments: tuple[str, ...], words: str
+) -> None:
+    code, out, err = run(capsys, *arguments, "--store", str(root))
+    assert (code, out) == (2, "")
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_population_estimator_and_window_reach_the_numbers(capsys: pytest.CaptureFixture[str], root: Path) -> None:
+    options = ("--population", "profile.root", "--estimator", "nearest_rank", "--window", "observed_span")
+    out = run(capsys, "compare", "measured", "replay", "--store", str(root), "--format", "json", *options)[1]
+    found = json.loads(out)
+    assert (found["population"], found["estimator"], found["window"]) == options[1::2]
+    p90 = next(row for row in found["rows"] if (row["metric"], row["statistic"]) == ("ttft", "p90"))
+    assert p90["measured"]["value"] % 10 == pytest.approx(0)  # a value of the sample, not one between two
+    assert {row["statistic"] for row in found["rows"] if row["metric"] == "request_rate"} == {"observed_span"}
+
+
+def test_runs_lists_the_samples(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "runs", "--store", str(SAMPLES), "--format", "json", "--kind", "measured")
+    assert code == 0
+    found = {row["run_id"].rpartition("-")[0]: row for row in json.loads(out)}
+    assert {name: row["requests"] for name, row in found.items()} == {
+        "ample8": 750,
+        "ample8_repeat": 778,
+        "tight8": 611,
+        "tight8_repeat": 593,
+    }
+    assert all(row["state"] == "ok" for row in found.values())
+
+
+def test_doctor_verifies_the_samples(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "doctor", "--store", str(SAMPLES), "--store", str(tmp_path))
+    assert code == 0
+    assert "ok     duckdb: " in out
+    assert f"store {tmp_path}: writable" in out
+    assert re.search(r"runs: \d+ verified by digest", out)
+
+
+def test_doctor_names_an_altered_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run_id = write(tmp_path, "m", [request("a")])
+    with open(tmp_path / run_id / "requests.parquet", "ab") as file:
+        file.write(b"x")
+    code, out, _ = run(capsys, "doctor", "--store", str(tmp_path))
+    assert code == 1
+    assert "WRONG  run m-<digest>" in out
+
+
+def test_serve_binds_to_loopback_only() -> None:
+    command = serve_command(8765)
+    assert command[:4] == [sys.executable, "-m", "streamlit", "run"]
+    assert Path(command[4]).name == "app.py"
+    assert command[command.index("--server.address") + 1] == "127.0.0.1"
+    assert command[command.index("--server.port") + 1] == "8765"
+    with pytest.raises(GapscopeError, match="65535"):
+        serve_command(70_000)
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("compare", "runs", "serve", "doctor"):
+        with pytest.raises(SystemExit) as stopped:
+            build_parser().parse_args([command, "--help"])
+        assert stopped.value.code == 0
+        assert "--store" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        build_parser().parse_args(["compare", "--help"])
+    assert "gapscope compare ample8" in capsys.readouterr().out
+    assert "ttft" in METRICS

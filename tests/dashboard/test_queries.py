@@ -1,0 +1,239 @@
+"""Questions of the pages, counted by hand on small runs and checked for totals on the samples."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from small_runs import MS, SAMPLES, S, a_pass, request, sample_id, write
+
+from dashboard.metrics import HEADLINE, METRICS, PASS_CLASSES, Population
+from dashboard.queries import cache, cohort, coverage, passes, percentiles
+from dashboard.queries.ranges import Span, capture_span
+from dashboard.store import QUERIES, Store
+from engine.errors import GapscopeError
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture(scope="module")
+def samples() -> Iterator[Store]:
+    found = Store([SAMPLES])
+    yield found
+    found.close()
+
+
+def test_every_query_begins_with_what_it_answers() -> None:
+    for path in QUERIES.glob("*.sql"):
+        assert path.read_text().startswith("-- "), path.name
+
+
+def test_every_query_file_is_asked_by_name() -> None:
+    code = "\n".join(p.read_text() for p in Path("dashboard").rglob("*.py"))
+    for path in QUERIES.glob("*.sql"):
+        name = path.stem
+        generic = re.match(r"sample_|capture_", name)
+        assert generic or f'"{name}"' in code or name in ("_requests", "_passes"), name
+
+
+def test_in_flight_by_hand(root: Path) -> None:
+    rows = [
+        request("a", at=-S, phase="warmup", end_ns=3 * S, first_admit_ns=0),
+        request("b", at=S, end_ns=2 * S),
+        request("c", at=5 * S, end_ns=None, status="in_flight"),
+        request("d", at=6 * S, end_ns=7 * S, status="canceled"),
+    ]
+    store = Store([root])
+    found = cohort.in_flight(store, write(root, "m", rows), Span(0, 10 * S), bins=10).rows()
+    assert [row["in_flight"] for row in found] == [1, 1, 2, 1, 0, 0, 1, 2, 1, 1]
+    assert [row["dispatched"] for row in found] == [0, 1, 0, 0, 0, 1, 1, 0, 0, 0]
+    assert [row["completed"] for row in found] == [0, 0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert [row["ended_otherwise"] for row in found] == [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]
+    assert [row["time_ns"] for row in found] == [k * S for k in range(10)]
+
+
+def test_flow_adds_up_on_the_samples(samples: Store) -> None:
+    run_id = sample_id("tight8")
+    found = cohort.in_flight(samples, run_id)
+    assert found.array("dispatched").sum() == 611
+    assert found.array("completed").sum() + found.array("ended_otherwise").sum() == 611
+    assert found.array("in_flight").max() <= 16
+
+
+def test_lanes_show_idle_time(root: Path) -> None:
+    rows = [request("a", at=0, end_ns=S), request("b", at=3 * S, end_ns=4 * S), request("c", at=0, lane=1, end_ns=S)]
+    found = cohort.lanes(Store([root]), write(root, "m", rows), Span(0, 10 * S)).rows()
+    assert [(r["lane"], r["request_id"], r["idle_before_ns"]) for r in found] == [
+        (0, "a", None),
+        (0, "b", 2 * S),
+        (1, "c", None),
+    ]
+
+
+def test_one_sided_turns_say_what_happened_on_the_other_side(root: Path) -> None:
+    store = Store([root])
+    measured = write(root, "m", [request("a"), request("b"), request("c", status="canceled")])
+    replay = write(root, "r", [request("a"), request("c"), request("d")], kind="replay")
+    found = cohort.one_sided(store, measured, replay, HEADLINE).rows()
+    assert {(r["conversation_id"], r["finished_on"], r["measured_status"], r["replay_status"]) for r in found} == {
+        ("b", "measured", "ok", "never sent"),
+        ("c", "replay", "canceled", "ok"),
+        ("d", "replay", "never sent", "ok"),
+    }
+
+
+@pytest.mark.parametrize("by", percentiles.PROPERTIES)
+def test_buckets_partition_the_sample(samples: Store, by: str) -> None:
+    run_id = sample_id("ample8")
+    buckets, _ = percentiles.by_bucket(samples, run_id, METRICS["tpot"], HEADLINE, by)
+    assert sum(b.n for b in buckets) == 580
+    assert sum(b.share for b in buckets) == pytest.approx(1)
+    assert sum(b.contribution for b in buckets) == pytest.approx(34.650, abs=5e-4)
+    assert len({b.label for b in buckets}) == len(buckets)
+
+
+def test_one_token_outputs_have_their_own_bucket(samples: Store) -> None:
+    buckets, _ = percentiles.by_bucket(samples, sample_id("ample8"), METRICS["ttft"], HEADLINE, "output_tokens")
+    assert (buckets[0].label, buckets[0].n) == ("1", 82)
+
+
+def test_pooled_metrics_have_no_buckets(samples: Store) -> None:
+    with pytest.raises(GapscopeError, match="not a number of a request"):
+        percentiles.by_bucket(samples, sample_id("ample8"), METRICS["itl"], HEADLINE, "turn_index")
+
+
+def test_classes_and_time_shares_on_the_samples(samples: Store) -> None:
+    rows = {row["class"]: row for row in passes.classes(samples, sample_id("ample8"), Population("all")).rows()}
+    worked = [rows[name] for name in PASS_CLASSES[:3]]
+    assert [round(row["time_ns"] / S, 1) for row in worked] == [0.4, 78.8, 89.2]
+    assert sum(row["time_share"] for row in worked) == pytest.approx(1)
+
+
+def test_same_geometry_by_hand(root: Path) -> None:
+    left = [a_pass(k, duration_ns=d * MS) for k, d in enumerate((10, 20))]
+    left.append(a_pass(2, num_decode_requests=8, sum_decode_kv_tokens=5000, duration_ns=70 * MS))
+    right = [a_pass(k, duration_ns=18 * MS) for k in range(5)]
+    measured = write(root, "m", [request("a")], passes=left)
+    replay = write(root, "r", [request("a")], kind="replay", passes=right)
+    store = Store([root])
+    shared, own = passes.geometry(store, measured, replay, HEADLINE, "decode_only").rows()
+    assert own["error"] is None or shared["error"] is None
+    cell = shared if shared["error"] is not None else own
+    assert (cell["measured_passes"], cell["replay_passes"]) == (2, 5)
+    assert cell["error"] == pytest.approx(18 / 15 - 1)
+    assert cell["measured_time_share"] == pytest.approx(0.3)
+    summary = passes.same_geometry(store, measured, replay, HEADLINE).one()
+    assert summary["measured_time_shared"] == pytest.approx(0.3)
+    assert summary["replay_time_shared"] == pytest.approx(1)
+    assert summary["error"] == pytest.approx(0.2)
+    marks = passes.geometry_map(store, measured, replay, HEADLINE, "decode_only").rows()
+    assert [m["error"] for m in marks if m["error"] is not None] == pytest.approx([0.2])
+    inside = passes.cell_passes(
+        store, measured, HEADLINE, "decode_only", passes.Cell(decode_requests=1, decode_kv_cell=cell["decode_kv_cell"])
+    )
+    assert [row["pass_index"] for row in inside.rows()] == [0, 1]
+    low, high = passes.cell_bounds(cell["decode_kv_cell"])
+    assert low <= 100 < high
+
+
+def test_a_run_against_itself_has_no_geometry_error(samples: Store) -> None:
+    run_id = sample_id("tight8")
+    for name in passes.CLASS_AXES:
+        errors = [r["error"] for r in passes.geometry(samples, run_id, run_id, HEADLINE, name).rows()]
+        assert errors == pytest.approx([0.0] * len(errors))
+
+
+def test_duration_curve_counts_every_pass(samples: Store) -> None:
+    run_id = sample_id("ample8")
+    for name, (axis, _) in passes.CLASS_AXES.items():
+        limit = passes.axis_limit(samples, (run_id,), HEADLINE, name, axis)
+        curve = passes.duration_curve(samples, run_id, HEADLINE, name, axis, limit)
+        counts = {row["class"]: row["passes"] for row in passes.classes(samples, run_id, HEADLINE).rows()}
+        assert curve.array("passes").sum() == counts[name]
+        assert curve.array("bin").max() <= 39
+
+
+def test_timeline_holds_every_pass_and_its_time(samples: Store) -> None:
+    run_id = sample_id("ample8")
+    found = passes.timeline(samples, run_id, capture_span(samples, run_id))
+    assert found.array("passes").sum() == 5 + 693 + 4091
+    total = sum(found.array(f"{name}_ns").sum() for name in PASS_CLASSES[:3])
+    assert total / S == pytest.approx(0.4 + 89.2 + 78.8, abs=0.15)
+    single = passes.between(samples, run_id, Span(0, S))
+    assert all(0 <= row["start_ns"] < S for row in single.rows())
+
+
+def test_coverage_by_hand(root: Path) -> None:
+    decode = {"class": "decode_only"}
+    cells = [
+        decode | {"decode_requests": 1, "decode_kv_tokens": 100, "resolution": "exact", "count": 6, "modelled_ns": 60},
+        decode
+        | {"decode_requests": 9, "decode_kv_tokens": 900, "resolution": "clamped", "count": 2, "modelled_ns": 40},
+        {"class": "mixed", "new_tokens": 64, "resolution": "refused", "count": 2, "modelled_ns": 100},
+    ]
+    member = {"computed_before": 0, "scheduled_tokens": 1}
+    rows = [
+        a_pass(0, resolution="exact", members=[{"request_id": "a", **member}]),
+        a_pass(1, resolution="clamped", members=[{"request_id": "a", **member}, {"request_id": "b", **member}]),
+    ]
+    replay = write(root, "r", [request("a"), request("b"), request("c")], kind="replay", coverage=cells, passes=rows)
+    store = Store([root])
+    found = coverage.shares(store, replay)
+    assert found.queries is not None
+    assert found.time is not None
+    assert found.queries["exact"] == pytest.approx(0.6)
+    assert found.time["refused"] == pytest.approx(0.5)
+    assert found.inside("time") == pytest.approx(0.3)
+    outside = coverage.cells_outside(store, replay).rows()
+    assert [(r["class"], r["time_share"]) for r in outside] == [("mixed", 0.5), ("decode_only", 0.2)]
+    touched = coverage.requests_touched(store, replay).rows()
+    assert [(r["request_id"], r["passes"], r["requests_touched"]) for r in touched] == [("a", 1, 2), ("b", 1, 2)]
+    marks = coverage.query_map(store, replay, "decode_only").rows()
+    assert [(m["queries"], m["inside_share"]) for m in marks] == [(6, 1.0), (2, 0.0)]
+    assert coverage.domain(store, replay, "decode_only", ("profile",)).one()["passes"] == 2
+
+
+def test_a_measured_run_has_no_coverage(samples: Store) -> None:
+    found = coverage.shares(samples, sample_id("ample8"))
+    assert found.inside("time") is None
+    assert found.not_recorded
+
+
+def test_hit_ratio_over_time_and_by_turn_add_up(samples: Store) -> None:
+    run_id = sample_id("tight8")
+    for found in (cache.hit_ratio_turn(samples, run_id, HEADLINE), cache.hit_ratio_turn(samples, run_id, HEADLINE, 2)):
+        reused, prompt = found.array("cached_tokens").sum(), found.array("prompt_tokens").sum()
+        assert reused / prompt == pytest.approx(0.618, abs=5e-4)
+    over_time = cache.hit_ratio_time(samples, run_id)
+    assert over_time.array("requests").sum() == 603  # successes of all phases
+
+
+def test_event_timeline_holds_the_totals(samples: Store) -> None:
+    run_id = sample_id("tight8")
+    blocks: dict[str, int] = {}
+    for row in cache.event_timeline(samples, run_id).rows():
+        blocks[row["kind"]] = blocks.get(row["kind"], 0) + (row["blocks"] or 0)
+    assert (blocks["store"], blocks["evict"]) == (8703, 8487)
+
+
+def test_the_pool_is_never_overfull(samples: Store) -> None:
+    found = cache.pool_occupancy(samples, sample_id("tight8"))
+    assert found.array("max_used_blocks").max() <= 223
+    assert set(found.array("total_blocks")) == {223}
+
+
+def test_reuse_change_by_hand(root: Path) -> None:
+    measured = write(root, "m", [request("a"), request("b", cached_tokens=0), request("c", cached_tokens=32)])
+    replay = write(root, "r", [request("a"), request("b"), request("c", cached_tokens=0), request("x")], kind="replay")
+    store = Store([root])
+    rows = cache.reuse_change(store, measured, replay, HEADLINE).rows()
+    assert [(r["conversation_id"], r["change_tokens"]) for r in rows] == [("b", 32), ("c", -32), ("a", 0)]
+    summary = cache.reuse_summary(store, measured, replay, HEADLINE).one()
+    assert (summary["turns"], summary["equal_turns"]) == (3, 1)
+    assert summary["reuse_without_recompute_tokens"] == 32
+    assert summary["recompute_without_reuse_tokens"] == 32
