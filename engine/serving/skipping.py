@@ -517,16 +517,16 @@ class SkippingServer:
             node = path[at]
             if node.keys is None:
                 continue
-            if node.runs and any(run.end > keyed for run in node.runs):
-                self._contest(request)
-            writers = node.writers
-            if writers:
-                for writer in writers:
+            if node.writers:
+                self._settle(node)
+                for writer in node.writers:
                     self._contest(writer)
-                self._contest(request)
-                writers.append(request)
+                    self._contest(request)
+                node.writers.append(request)
             else:
                 node.writers = [request]
+            if node.runs and any(run.end > keyed for run in node.runs):
+                self._contest(request)
         request.cursor = at
 
     def _unclaim(self, request: ScheduledRequest) -> None:
