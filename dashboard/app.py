@@ -10,6 +10,7 @@ from PIL import Image
 from dashboard import view, widgets
 from engine.errors import GapscopeError
 
+
 @st.cache_resource(show_spinner=False)
 def _freeze() -> None:
     """Take the libraries out of the garbage collector's sight: Streamlit collects after every run of this script."""
@@ -26,6 +27,14 @@ def _icon() -> Image.Image:
     return image
 
 
+@st.cache_resource(show_spinner=False)
+def _logo() -> Image.Image:
+    """The mark with room to its right, as a logo is scaled by its height."""
+    wide = Image.new("RGBA", (64, 32))
+    wide.paste(_icon(), (0, 0))
+    return wide
+
+
 def main() -> None:
     """One run of the script."""
     st.set_page_config(
@@ -33,10 +42,12 @@ def main() -> None:
     )
     _freeze()
     st.html(STYLE)
+    st.logo(_logo(), size="small")
     page = widgets.navigation()
     name = page.url_path or view.DEFAULT_PAGE
     try:
         widgets.open_link(name)
+        widgets.join_finished()
         widgets.keep_shared(name)
         widgets.pair_bar(name)
         page.run()

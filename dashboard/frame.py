@@ -6,18 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dashboard.charts.style import ROLES, Role
+from dashboard.compare import LABELS
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.view import PARAMS
 from engine.bundle import Bundle
 from engine.identity import FieldDiff
-
-LABELS = {
-    "blind_prediction": "blind prediction",
-    "diagnostic": "diagnostic",
-    "post_result_exploratory": "post-result exploratory",
-    "repeat": "repeat of the measurement",
-    "measured": "measured against measured",
-}
 
 
 @dataclass(frozen=True)

@@ -162,10 +162,13 @@ _TABLE: tuple[Param, ...] = (
     Param("find", str, "", "runs", "Search"),
     Param("kind", list, (), "runs", "Kind", ("measured", "replay", "sweep", "imported_summary")),
     Param(
-        "tol_mean", float, 0.0, "verdict", "Tolerance on means, %", low=0, high=1000, help="0: no gate is set on means"
-    ),
-    Param(
-        "tol_tail", float, 0.0, "verdict", "Tolerance on p90, %", low=0, high=1000, help="0: no gate is set on tails"
+        "gates",
+        str,
+        "",
+        "verdict",
+        "Acceptance contract",
+        help="Gates, separated by spaces: ttft.mean<=10% ttft.p90<=15% hit_ratio.tokens<=2pp preemptions.capture=2..8. "
+        "There is no built-in threshold.",
     ),
     Param(
         "only",
@@ -179,6 +182,15 @@ _TABLE: tuple[Param, ...] = (
     Param("lanes_from", float, 0.0, "cohort", "From, s", low=-1e6, high=1e7),
     Param("lanes_span", float, 30.0, "cohort", "Length, s", low=1, high=1e6),
     Param("metric", str, "ttft", "percentiles", "Metric", tuple(_METRIC_WORDS), words=_METRIC_WORDS),
+    Param(
+        "curve",
+        str,
+        "ecdf",
+        "percentiles",
+        "Curve",
+        ("ecdf", "tail", "percentile", "qq"),
+        words={"ecdf": "ECDF", "tail": "tail", "percentile": "percentiles", "qq": "quantile-quantile"},
+    ),
     _scale("pct_x", "percentiles"),
     Param(
         "by",
@@ -196,13 +208,43 @@ _TABLE: tuple[Param, ...] = (
     ),
     Param("top", int, 10, "percentiles", "Largest requests", low=1, high=500),
     Param("cls", str, "mixed", "passes", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
-    Param("cell", str, "", "passes", "Cell"),
+    Param("cell", str, "", "passes", "Cell", pattern=re.compile(r"-?\d{1,4}[.]-?\d{1,4}")),
+    Param(
+        "along",
+        str,
+        "decode_kv_tokens",
+        "passes",
+        "Duration along",
+        ("decode_kv_tokens", "new_tokens", "prefill_kv_tokens", "decode_requests"),
+        words={
+            "decode_kv_tokens": "decode KV",
+            "new_tokens": "new tokens",
+            "prefill_kv_tokens": "prefill KV",
+            "decode_requests": "decode requests",
+        },
+    ),
     Param("pass_from", float, 0.0, "passes", "From, s", low=-1e6, high=1e7),
     Param("pass_span", float, 20.0, "passes", "Length, s", low=1, high=1e6),
     _scale("pass_y", "passes"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
     Param("conv", str, "", "cache_events", "Conversation"),
-    Param("base", str, "", "what_if", "Start from", pattern=RUN_ID),
+    Param(
+        "base",
+        str,
+        "",
+        "what_if",
+        "Start from",
+        pattern=RUN_ID,
+        help="The run whose knobs are changed: a replay brings its timing model along",
+    ),
+    Param(
+        "fit",
+        list,
+        (),
+        "what_if",
+        "Fit the timing on",
+        help="Measured passes for a new timing model; without any, the model of the replay to start from is used",
+    ),
 )
 
 

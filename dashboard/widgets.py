@@ -13,9 +13,10 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from dashboard import pairs, view
+from dashboard import jobs, pairs, view
 from dashboard.catalogue import RunEntry
 from dashboard.charts.style import ROLES
+from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, escape, role
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import coverage
@@ -23,8 +24,6 @@ from dashboard.queries.identity import identity, repeats
 from dashboard.roots import default_roots
 from dashboard.store import Store
 from dashboard.view import PARAMS, SHARED, View
-from engine.bundle import make_label
-
 
 PAGES_FOLDER = Path(__file__).parent / "pages"
 
@@ -63,10 +62,11 @@ def control(name: str, *, options: Sequence[str] | None = None, default: Any = N
     common: dict[str, Any] = {"key": name, "help": param.help or None, "bind": "query-params"} | options_
     label = common.pop("label", param.label)
     choices = list(options if options is not None else param.choices)
+    flat = common.pop("flat", len(choices) <= 4 and options is None)
     if param.type is list:
         return st.multiselect(label, choices, default=list(value), format_func=param.say, **common)
     if choices:
-        if common.pop("flat", len(choices) <= 4 and options is None):
+        if flat:
             return st.segmented_control(label, choices, default=value, required=True, format_func=param.say, **common)
         return st.selectbox(
             label, choices, index=choices.index(value) if value in choices else 0, format_func=param.say, **common
@@ -76,6 +76,8 @@ def control(name: str, *, options: Sequence[str] | None = None, default: Any = N
     if param.type in (int, float):
         low = None if param.low is None else param.type(param.low)
         high = None if param.high is None else param.type(param.high)
+        if param.type is float:
+            common.setdefault("format", "%.6g")
         return st.number_input(label, min_value=low, max_value=high, value=param.type(value), **common)
     return st.text_input(label, value=value, **common)
 
@@ -107,7 +109,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def navigation() -> Any:
-    """Declare the pages; the one that is asked for. Without icons: as a page's icon they would be fetched from a CDN."""
+    """Declare the pages; the one that is asked for. Without icons: those of pages are fetched from a CDN."""
     return st.navigation(
         {
             section: [
@@ -213,6 +215,41 @@ def _add(run_id: str) -> None:
     """Put a run into the pair bar as a candidate, as the last one where all places are taken."""
     replays = [one for one in st.session_state.get("r") or () if one != run_id]
     st.session_state["r"] = [*replays[: view.MAX_REPLAYS - 1], run_id]
+    st.session_state["ack"] = False
+
+
+def follow(job_id: str) -> None:
+    """Let the run of a job join the pair bar when it is there, after a reload as well."""
+    st.session_state["_job"] = job_id
+    st.query_params["job"] = job_id
+
+
+def join_finished() -> None:
+    """The run of a followed job joins the pair bar once it is done."""
+    job_id = st.session_state.get("_job") or st.query_params.get("job", "")
+    job = jobs.find(roots()[-1], job_id)
+    if job is None or not job.final:
+        st.session_state["_job"] = job_id if job else ""
+        return
+    if "_page" not in st.session_state:  # the link still has to seed the pair bar: join in the next run
+        return
+    st.session_state["_job"] = ""
+    if "job" in st.query_params:
+        del st.query_params["job"]
+    if job.run_id and job.run_id not in (st.session_state.get("r") or ()):
+        _add(job.run_id)
+        st.toast(f"{job.title} joined the pair as a candidate.")
+
+
+def choose_measured(run_id: str) -> None:
+    """Make a run the measured side."""
+    st.session_state["m"] = run_id
+    _new_measured()
+
+
+def choose_candidate(run_id: str) -> None:
+    """Put a run beside the measured one."""
+    _add(run_id)
 
 
 def _one_click(entries: Sequence[RunEntry]) -> None:
@@ -235,7 +272,7 @@ def _one_click(entries: Sequence[RunEntry]) -> None:
         args=(found[0] if found else "",),
         disabled=not found or bool(shown),
         help="Add the repeat of the measured run as a candidate"
-        if repeats
+        if found
         else "The store holds no repeat of this run",
     )
 
@@ -315,7 +352,7 @@ def _frame(page: str, chosen: list[str]) -> Frame:
         Side(
             role(index),
             store().bundle(run_id),
-            _label(run_id, chosen[0]),
+            pair_label(store(), chosen[0], run_id),
             identity(store(), chosen[0], run_id).rows,
             _coverage(run_id),
         )
@@ -332,13 +369,6 @@ def _frame(page: str, chosen: list[str]) -> Frame:
         dark(),
         permalink(page),
     )
-
-
-def _label(run_id: str, measured: str) -> str:
-    side = store().bundle(run_id)
-    if side.kind == "replay":
-        return make_label(side, store().bundle(measured))
-    return "repeat" if run_id in repeats(store(), measured) else "measured"
 
 
 def _coverage(run_id: str) -> float | None:

@@ -54,7 +54,7 @@ def ledger(frame: Frame, store: Store) -> tuple[Answer, list[str]]:
     return Answer(table, "\n\n".join(sql), columns, n, words), problems
 
 
-def over_time(frame: Frame, store: Store, bins: int = 150) -> tuple[Answer, Figure]:
+def over_time(frame: Frame, store: Store, bins: int = 80) -> tuple[Answer, Figure]:
     """Requests in flight, dispatches and completions over the whole capture."""
     span = capture_span(store, *(side.run_id for side in frame.sides))
     results = [(side, cohort.in_flight(store, side.run_id, span, bins)) for side in frame.sides]

@@ -87,7 +87,7 @@ def table(answer: Answer, key: str, *, height: int | None = None, on_select: Any
         key=f"table-{key}",
         hide_index=True,
         placeholder="–",
-        height=height or "auto",
+        height="auto" if height is None or 36 * (rows.num_rows + 1) < height else height,
         column_order=[column.name for column in answer.columns] or None,
         column_config=column_config(answer.columns),
         alt=alt or None,
@@ -113,7 +113,11 @@ def _strip(frame: Frame, key: str, title: str, answer: Answer, sides: tuple[Side
 def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str]) -> None:
     with st.container(horizontal=True, width="content", gap="xsmall", vertical_alignment="center", wrap=False):
         if frame.replays and st.button(
-            "Identity", key=f"id-{key}", type="tertiary", icon=":material/fingerprint:", help="The identity fields that differ or are unknown"
+            "Identity",
+            key=f"id-{key}",
+            type="tertiary",
+            icon=":material/fingerprint:",
+            help="The identity fields that differ or are unknown",
         ):
             _identity(frame)
         panel = st.popover("Rows", key=f"rows-{key}", on_change="rerun", help="Table, download, SQL, Markdown")

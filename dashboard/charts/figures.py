@@ -17,6 +17,7 @@ from dashboard.metrics import Estimator
 from dashboard.samples import Sample
 
 Figure = dict[str, Any]
+LOG_TICKS = [digit * 10.0**power for power in range(-3, 9) for digit in (1, 2, 5)]
 
 
 @dataclass(frozen=True)
@@ -39,13 +40,7 @@ class Axis:
             "automargin": True,
         }
         if self.log:
-            axis |= {
-                "type": "log",
-                "dtick": 1,
-                "minor": {"ticks": "outside", "showgrid": False},
-                "exponentformat": "none",
-            }
-            axis["tickformat"] = "~r"
+            axis |= {"type": "log", "tickvals": LOG_TICKS, "ticktext": [f"{tick:,.10g}" for tick in LOG_TICKS]}
         if self.percent:
             axis["tickformat"] = ".0%"
         if self.categories:
@@ -133,7 +128,8 @@ def tail(samples: Sequence[tuple[Role, str, Sample]], x: Axis, *, dark: bool = F
             series.append(Series(role, name, value[above > 1e-9], above[above > 1e-9]))
     y = Axis("share above", log=True, range=(smallest * 0.8, 1.05))
     figure = lines(series, x, y, dark=dark, step=True)
-    figure["layout"]["yaxis"]["tickformat"] = "~%"
+    ticks = [10.0**-power for power in range(6)]
+    figure["layout"]["yaxis"] |= {"tickvals": ticks, "ticktext": [f"{100 * tick:g} %" for tick in ticks]}
     return figure
 
 
@@ -183,7 +179,7 @@ def reference_line(name: str, x: np.ndarray, y: np.ndarray, *, dark: bool) -> di
 
 def bars(
     categories: Sequence[str],
-    series: Sequence[tuple[Role, str, Sequence[float | None]]],
+    series: Sequence[tuple[Role, str, Sequence[float | None] | np.ndarray]],
     x: Axis,
     y: Axis,
     *,
@@ -206,7 +202,12 @@ def bars(
                 "orientation": "h" if horizontal else "v",
                 "marker": {
                     "color": role.colour(dark),
-                    "pattern": {"shape": patterns[index], "fgcolor": "rgba(255,255,255,0.55)", "size": 6},
+                    "pattern": {
+                        "shape": patterns[index],
+                        "fillmode": "overlay",
+                        "fgcolor": "rgba(255,255,255,0.6)",
+                        "size": 6,
+                    },
                 },
             }
         )
@@ -250,6 +251,7 @@ def heat(
     height: int = style.HEIGHT,
 ) -> Figure:
     """A heat map over named cells; with ``limit`` its colours diverge around zero, from -limit to limit."""
+    scale: Sequence[tuple[float, str]]
     if limit is None:
         scale = style.SEQUENTIAL_DARK if dark else style.SEQUENTIAL
     else:
@@ -276,6 +278,24 @@ def heat(
     figure = compose([trace], axis_x, axis_y, dark=dark, height=height)
     figure["layout"]["xaxis"]["showgrid"] = figure["layout"]["yaxis"]["showgrid"] = False
     return figure
+
+
+def handles(x: Sequence[str], y: Sequence[str], keys: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
+    """Invisible marks over the cells of a heat map, as a heat map itself cannot be clicked; ``keys`` come back."""
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": "",
+        "showlegend": False,
+        "x": list(x),
+        "y": list(y),
+        "customdata": list(keys),
+        "text": list(words),
+        "hovertemplate": "%{x}, %{y}<br>%{text}<extra></extra>",
+        "marker": {"symbol": "square", "size": 26, "color": "rgba(0,0,0,0)"},
+        "selected": {"marker": {"color": "rgba(0,0,0,0.35)"}},
+        "unselected": {"marker": {"opacity": 0}},
+    }
 
 
 def gantt(

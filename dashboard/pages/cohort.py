@@ -11,11 +11,10 @@ from dashboard.queries.cohort import matched_subset
 frame, store = widgets.frame("cohort"), widgets.store()
 
 rows, problems = cohort.ledger(frame, store)
-draw(frame, "ledger", "What became of every request, by phase of its dispatch", rows)
+balance = "" if problems else "Every ledger balances: attempted = ok + error + rejected + canceled + in flight."
+draw(frame, "ledger", "What became of every request, by phase of its dispatch", rows, note=balance)
 for problem in problems:
     st.error(f"The ledger does not balance. {problem}")
-if not problems:
-    st.caption("Every ledger balances: attempted = ok + error + rejected + canceled + in flight.")
 
 draw(frame, "in-flight", "Requests over time", *cohort.over_time(frame, store))
 

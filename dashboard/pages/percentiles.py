@@ -1,18 +1,68 @@
-"""Percentiles."""
+"""Percentiles: the whole distribution of a metric on both sides, not its mean."""
 
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import figures
-from dashboard.charts.draw import Answer, draw
-from dashboard.charts.figures import Axis
+from dashboard.charts import distribution
+from dashboard.charts.draw import draw
 from dashboard.metrics import metric
-from dashboard.samples import sample
+from dashboard.queries.percentiles import PROPERTIES
 
-frame = widgets.frame("percentiles")
-m = metric(widgets.control("metric", flat=False, width=240))
-log = widgets.control("pct_x") == "log"
-samples = [(s.role, s.name, sample(widgets.store(), s.run_id, m, frame.population_of(s))) for s in frame.sides]
-import pyarrow as pa
-draw(frame, "ecdf", f"{m.label} ({m.unit}): share of requests at or below", Answer(pa.table({"a":[1]}), n={s.run_id: x[2].n for s,x in zip(frame.sides, samples)}),
-     figures.ecdf(samples, Axis(f"{m.label}, {m.unit}", log=log), dark=frame.dark))
+frame, store = widgets.frame("percentiles"), widgets.store()
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    chosen = metric(widgets.control("metric", flat=False, width=220))
+    kind = widgets.control("curve")
+    log = widgets.control("pct_x") == "log"
+
+found = distribution.samples(frame, store, chosen)
+titles = {
+    "ecdf": "share of requests at or below",
+    "tail": "share of requests above, log",
+    "percentile": "value by percentile",
+    "qq": "replay against measured, quantile by quantile",
+}
+draw(
+    frame,
+    "curve",
+    f"{chosen.label} ({chosen.unit}): {titles[kind]}",
+    *distribution.curve(frame, chosen, found, kind, log),
+)
+for side in frame.replays:
+    draw(
+        frame,
+        f"percentiles-{side.role.name}",
+        f"{chosen.label} ({chosen.unit}): measured and {side.role.name}",
+        distribution.table(frame, store, chosen, side, found),
+        sides=(frame.measured, side),
+        height=280,
+    )
+
+if chosen.source != "requests":
+    st.caption(f"{chosen.label} is not a number of a request, so it is not split by properties of requests.")
+    st.stop()
+
+by = widgets.control("by")
+draw(
+    frame,
+    "by",
+    f"{chosen.label} ({chosen.unit}) by {PROPERTIES[by]}",
+    *distribution.by_property(frame, store, chosen, by, log),
+)
+
+top = widgets.control("top", width=160)
+for side in frame.replays:
+    draw(
+        frame,
+        f"tail-{side.role.name}",
+        f"How much of the gap of the mean {chosen.label} the largest requests make",
+        distribution.tail(frame, chosen, side, found, top),
+        sides=(frame.measured, side),
+    )
+draw(
+    frame,
+    "slowest",
+    f"Requests with the largest {chosen.label}",
+    distribution.slowest(frame, store, chosen, top),
+    height=300,
+)

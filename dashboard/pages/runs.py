@@ -1,3 +1,63 @@
-from dashboard import widgets
+"""Runs: everything in the store, whatever its state; pick a pair, import a recording, start a replay."""
 
-frame = widgets.frame("runs")
+import streamlit as st
+
+from dashboard import jobs, widgets
+from dashboard.charts import joblist, runs
+from dashboard.charts.draw import as_csv
+from dashboard.frame import escape
+
+widgets.entered()
+store, roots = widgets.store(), widgets.roots()
+entries = store.catalogue()
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    text = widgets.control("find", width=260, placeholder="name, model, hardware, engine")
+    kinds = widgets.control("kind", width=420, placeholder="every kind")
+shown = runs.filtered(entries, text, kinds)
+
+if not entries:
+    st.info(f"This store is empty ({', '.join(root.name for root in store.roots)}). Import a recording below.")
+elif not shown:
+    st.info("No run matches the filter.")
+else:
+    table = runs.table(shown)
+    picked = st.dataframe(
+        table,
+        key="catalogue",
+        hide_index=True,
+        on_select="rerun",
+        selection_mode="single-row",
+        column_config=runs.config(),
+        placeholder="–",
+        alt="Catalogue of runs",
+    )["selection"]["rows"]
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.caption(f"{len(shown)} of {len(entries)} runs. Select one for its qualification and what to do with it.")
+        st.download_button(
+            "CSV", lambda: as_csv(table), "gapscope-runs.csv", "text/csv", on_click="ignore", type="tertiary"
+        )
+    if picked:
+        entry = shown[picked[0]]
+        with st.container(border=True, key="picked", gap="small"):
+            st.markdown(f"**{escape(entry.title)}** · {escape(entry.run_id)}")
+            if entry.problem:
+                st.error(entry.problem)
+            for line in runs.checks(store, entry):
+                st.markdown(line)
+            usable = entry.state == "ok" and entry.kind in ("measured", "replay")
+            if usable:
+                with st.container(horizontal=True):
+                    st.button("Use as measured run", on_click=widgets.choose_measured, args=(entry.run_id,))
+                    st.button("Add as candidate", on_click=widgets.choose_candidate, args=(entry.run_id,))
+                    st.page_link("pages/what_if.py", label="Replay it", query_params={"base": entry.run_id})
+
+st.markdown("**Import a recording**")
+st.caption("Drop a tar or zip of the recording's folder (identity.json, requests, passes, cache events). "
+           f"The run goes into the folder {roots[-1].name}.")  # fmt: skip
+upload = st.file_uploader("Recording", type=["zip", "tar", "tgz", "gz", "xz", "bz2"], label_visibility="collapsed")
+if st.button("Import", disabled=upload is None, key="import") and upload is not None:
+    spec = {"do": "import", "title": f"import of {upload.name}", "stores": [str(root.resolve()) for root in roots]}
+    jobs.submit(roots[-1], spec, (upload.name, upload.getvalue()))
+    st.rerun()
+joblist.show(roots[-1], "import")

@@ -1,0 +1,201 @@
+"""Charts of one metric's distribution: curves, percentiles, splits by a property, the tail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from dashboard.charts import figures, verdict
+from dashboard.charts.answer import Answer, Column, stack
+from dashboard.charts.figures import Axis, Figure, Series
+from dashboard.compare import compare_number
+from dashboard.frame import Frame, Side
+from dashboard.metrics import STATISTICS, Metric
+from dashboard.numbers import Key
+from dashboard.queries import percentiles
+from dashboard.queries.identity import repeats
+from dashboard.queries.percentiles import Bucket
+from dashboard.samples import Sample, quantile_pairs, sample, tail_attribution
+from dashboard.store import Store
+
+SHOWN = ("mean", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "std", "min", "max")
+
+
+def samples(frame: Frame, store: Store, metric: Metric) -> list[tuple[Side, Sample]]:
+    """The sorted sample of every side."""
+    return [(side, sample(store, side.run_id, metric, frame.population_of(side))) for side in frame.sides]
+
+
+def curve(
+    frame: Frame, metric: Metric, found: Sequence[tuple[Side, Sample]], kind: str, log: bool
+) -> tuple[Answer, Figure]:
+    """ECDF, tail, percentile curve or quantile-quantile plot."""
+    axis = Axis(f"{metric.label}, {metric.unit}", log=log and _positive(found))
+    drawn = [(side.role, side.name, one) for side, one in found]
+    if kind == "ecdf":
+        figure = figures.ecdf(drawn, axis, dark=frame.dark)
+    elif kind == "tail":
+        figure = figures.tail(drawn, axis, dark=frame.dark)
+    elif kind == "percentile":
+        figure = figures.percentile_curve(drawn, axis, frame.estimator, dark=frame.dark)
+    else:
+        pairs = [(side.role, side.name, *quantile_pairs(found[0][1], one)[1:]) for side, one in found[1:]]
+        y = Axis(f"replay {metric.label}, {metric.unit}", log=axis.log)
+        figure = figures.quantile_quantile(
+            pairs, Axis(f"measured {metric.label}, {metric.unit}", log=axis.log), y, dark=frame.dark
+        )
+    rows = []
+    for side, one in found:
+        x, share = one.ecdf()
+        rows.append(
+            pa.table({"side": [side.role.name] * len(x), "run": [side.run_id] * len(x), "value": x, "share": share})
+        )
+    undefined = " ".join(
+        f"{side.role.name}: {one.undefined:,} successes have no value." for side, one in found if one.undefined
+    )
+    missing = " ".join(one.not_recorded for _, one in found if one.not_recorded)
+    columns = [
+        Column("side", "Side"),
+        Column("value", f"{metric.label} ({metric.unit})", "%.2f"),
+        Column("share", "Share at or below", "percent"),
+    ]
+    n = {side.run_id: None if one.not_recorded else one.n for side, one in found}
+    sql = "\n\n".join(f"-- {side.role.name}\n{one.sql}" for side, one in found)
+    everywhere = all(one.not_recorded for _, one in found)
+    words = f"{metric.label}: {metric.definition}. {undefined} {missing}".strip()
+    return Answer(pa.concat_tables(rows), sql, columns, n, words, missing if everywhere else None), figure
+
+
+def _positive(found: Sequence[tuple[Side, Sample]]) -> bool:
+    """Whether a log axis can show every value that matters: bursts have gaps of zero."""
+    return all(not one.n or one.values[one.n // 20] > 0 for _, one in found)
+
+
+def table(frame: Frame, store: Store, metric: Metric, side: Side, found: Sequence[tuple[Side, Sample]]) -> Answer:
+    """Statistics of both sides with gap, noise and state."""
+    pair = (frame.measured.run_id, side.run_id)
+    others = tuple(run_id for run_id in repeats(store, pair[0]) if run_id != side.run_id)
+    rows = [
+        compare_number(store, pair, Key(metric.name, name), frame.population, frame.estimator, others)
+        for name in SHOWN
+        if name in STATISTICS
+    ]
+    n = {one.run_id: held.n for one, held in found}
+    return verdict.table(frame, side, rows, n)
+
+
+def by_property(frame: Frame, store: Store, metric: Metric, by: str, log: bool) -> tuple[Answer, Figure]:
+    """Median and p90 by a property of the request, and what each bucket adds to the mean."""
+    results, buckets = [], []
+    for side in frame.sides:
+        rows, result = percentiles.by_bucket(store, side.run_id, metric, frame.population_of(side), by, frame.estimator)
+        results.append((side, result))
+        buckets.append((side, {row.label: row for row in rows}, rows))
+    edges = sorted({(row.low, row.label) for _, _, rows in buckets for row in rows})
+    labels = [label for _, label in edges]
+    panels = []
+    for title, name in ((f"median, {metric.unit}", "p50"), (f"p90, {metric.unit}", "p90")):
+        lines = [Series(side.role, side.name, np.array(labels), _of(held, labels, name)) for side, held, _ in buckets]
+        x = Axis(percentiles.PROPERTIES[by], categories=tuple(labels))
+        panels.append((title, figures.lines(lines, x, Axis(title, log=log), dark=frame.dark, markers=True)))
+    title = f"adds to the mean, {metric.unit}"
+    series = [(side.role, side.name, _of(held, labels, "contribution")) for side, held, _ in buckets]
+    x = Axis(percentiles.PROPERTIES[by])
+    panels.append((title, figures.bars(labels, series, x, Axis(title), dark=frame.dark)))
+    figure = figures.small_multiples(panels, height=270)
+    figure["layout"] |= {"barmode": "group", "bargap": 0.25}
+    rows_table = [
+        {
+            "side": side.role.name,
+            "bucket": row.label,
+            "n": row.n,
+            "share": row.share,
+            "mean": row.statistics["mean"],
+            "p50": row.statistics["p50"],
+            "p90": row.statistics["p90"],
+            "p99": row.statistics["p99"],
+            "contribution": row.contribution,
+        }
+        for side, _, rows in buckets
+        for row in rows
+    ]
+    names = ("side", "bucket", "n", "share", "mean", "p50", "p90", "p99", "contribution")
+    columns = [
+        Column("side", "Side", pinned=True),
+        Column("bucket", percentiles.PROPERTIES[by].capitalize(), pinned=True),
+        Column("n", "n", "%d"),
+        Column("share", "Share of requests", "percent"),
+        *(Column(name, f"{name} ({metric.unit})", "%.1f") for name in names[4:8]),
+        Column("contribution", f"Adds to the mean ({metric.unit})", "%.2f"),
+    ]
+    n = {side.run_id: sum(row.n for row in rows) for side, _, rows in buckets}
+    words = "Contributions sum to the mean of the whole sample: they show how much of it short outputs, say, make."
+    told = stack(results)
+    data = pa.table({name: [row[name] for row in rows_table] for name in names})
+    return Answer(data, told.sql, columns, n, words, told.not_recorded), figure
+
+
+def _of(held: Mapping[str, Bucket], labels: Sequence[str], name: str) -> np.ndarray:
+    """A number of every bucket; NaN where the side has none."""
+    rows = [held.get(label) for label in labels]
+    found = [row and (row.contribution if name == "contribution" else row.statistics[name]) for row in rows]
+    return np.array([np.nan if number is None else number for number in found], dtype=np.float64)
+
+
+def tail(frame: Frame, metric: Metric, side: Side, found: Sequence[tuple[Side, Sample]], top: int) -> Answer:
+    """How much of the gap between the means the largest requests make."""
+    held = {one.run_id: values for one, values in found}
+    left, right = held[frame.measured.run_id], held[side.run_id]
+    tops = sorted({1, 5, 10, 20, 50, 100, top})
+    rows = tail_attribution(left, right, tops)
+    withheld = bool(side.regime) and not frame.acknowledged
+    table_ = pa.table(
+        {
+            "top": [row.top for row in rows],
+            "share": [row.share_of_requests for row in rows],
+            "measured": [row.measured for row in rows],
+            "replay": [row.replay for row in rows],
+            "gap": pa.array([None if withheld else row.gap for row in rows], pa.float64()),
+            "share_of_gap": pa.array([None if withheld else row.share_of_gap for row in rows], pa.float64()),
+        }
+    )
+    columns = [
+        Column("top", "Largest requests of the measured run", "%d"),
+        Column("share", "Share of requests", "percent"),
+        Column("measured", f"They add to the mean, measured ({metric.unit})", "%.2f"),
+        Column("replay", f"The same share, replay ({metric.unit})", "%.2f"),
+        Column("gap", f"Part of the gap ({metric.unit})", "%+.2f"),
+        Column("share_of_gap", "Share of the gap", "percent"),
+    ]
+    words = "The mean is the area under the quantile curve, so the parts of the tail and of the body sum to its gap."
+    return Answer(table_, "", columns, {frame.measured.run_id: left.n, side.run_id: right.n}, words)
+
+
+def slowest(frame: Frame, store: Store, metric: Metric, top: int) -> Answer:
+    """The requests with the largest values on each side."""
+    results = [
+        (side, percentiles.slowest(store, side.run_id, metric, frame.population_of(side), top)) for side in frame.sides
+    ]
+    told = stack(results, n={side.run_id: None if r.not_recorded else len(r) for side, r in results})
+    rows = told.rows
+    if "value" in rows.column_names:
+        scaled = pa.array(
+            [None if v is None else v * metric.scale for v in rows.column("value").to_pylist()], pa.float64()
+        )
+        rows = rows.set_column(rows.column_names.index("value"), "value", scaled)
+    columns = [
+        Column("side", "Side", pinned=True),
+        Column("value", f"{metric.label} ({metric.unit})", "%.1f", pinned=True),
+        Column("conversation_id", "Conversation"),
+        Column("turn_index", "Turn", "%d"),
+        Column("lane", "Lane", "%d"),
+        Column("dispatched_s", "Dispatched (s)", "%.2f"),
+        Column("input_tokens", "Input (tokens)", "%d"),
+        Column("cached_tokens", "Cached (tokens)", "%d"),
+        Column("output_tokens", "Output (tokens)", "%d"),
+        Column("preemptions", "Preemptions", "%d"),
+        Column("request_id", "Request"),
+    ]
+    return Answer(rows, told.sql, columns, told.n, "", told.not_recorded)

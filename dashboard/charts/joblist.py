@@ -1,0 +1,54 @@
+"""The list of jobs: state, progress, cancel. Redrawn by itself while one of them runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from dashboard import jobs
+from dashboard.frame import escape
+from dashboard.jobs import Job
+
+SHOWN = 5
+WORDS = {
+    "waiting": ":material/hourglass_empty: waiting",
+    "running": ":material/play_arrow: running",
+    "done": ":material/check: done",
+    "failed": ":material/error: failed",
+    "canceled": ":material/block: canceled",
+    "lost": ":material/help: lost",
+}
+
+
+def show(store: Path, does: str) -> None:
+    """The latest jobs of a kind; while one is under way, twice a second."""
+    found = [job for job in jobs.list_jobs(store) if job.spec.get("do") == does]
+    if not found:
+        return
+    if any(not job.final for job in found):
+        _watched(store, does)
+    else:
+        _rows(found[:SHOWN])
+
+
+@st.fragment(run_every=0.5)
+def _watched(store: Path, does: str) -> None:
+    found = [job for job in jobs.list_jobs(store) if job.spec.get("do") == does]
+    if all(job.final for job in found):
+        st.rerun()  # the whole page, which stops watching and shows the run
+    _rows(found[:SHOWN])
+
+
+def _rows(found: list[Job]) -> None:
+    for job in found:
+        with st.container(horizontal=True, vertical_alignment="center", key=f"job-{job.id}", gap="small"):
+            words = f"{WORDS[job.state]} · {escape(job.title)}" + (f" · {escape(job.run_id)}" if job.run_id else "")
+            with st.container(width="stretch", gap=None):
+                st.markdown(f"{words} · {escape(job.message)}" if job.message else words)
+                if not job.final:
+                    st.progress(job.share or 0.0, text=str(job.progress.get("words") or "waiting for its turn"))
+            if job.final:
+                st.button("Forget", key=f"forget-{job.id}", on_click=jobs.forget, args=(job,), type="tertiary")
+            else:
+                st.button("Cancel", key=f"cancel-{job.id}", on_click=jobs.cancel, args=(job,))

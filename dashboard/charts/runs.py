@@ -1,0 +1,85 @@
+"""The catalogue as a table, and the qualification of one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from dashboard.catalogue import RunEntry
+from dashboard.charts.answer import Column
+from dashboard.charts.tables import column_config
+from dashboard.frame import escape
+from dashboard.store import Store
+from engine.errors import GapscopeError
+
+LIGHTS = {"pass": "● qualified", "fail": "▲ failed", "unknown": "○ unknown"}
+MARKS = {"pass": ":material/check:", "fail": ":material/close:", "unknown": ":material/question_mark:"}
+COLUMNS = (
+    Column("light", "Qualification", width=110),
+    Column("kind", "Kind", width=80),
+    Column("title", "Title", width=300),
+    Column("run", "Run", width=230),
+    Column("when", "Written", width=125),
+    Column("requests", "Requests", "%d", width=80),
+    Column("passes", "Passes", "%d", width=70),
+    Column("duration_s", "Profile (s)", "%.0f", width=75),
+    Column("model", "Model", width=90),
+    Column("hardware", "Hardware", width=110),
+    Column("engine", "Engine", width=110),
+    Column("problem", "Problem", width=300),
+)
+
+
+def filtered(entries: Sequence[RunEntry], text: str, kinds: Sequence[str]) -> list[RunEntry]:
+    """Entries of these kinds in which every word of the text occurs."""
+    words = text.lower().split()
+
+    def holds(entry: RunEntry) -> bool:
+        facts = (entry.run_id, entry.title, entry.model, entry.hardware, entry.engine, entry.kind, entry.state)
+        where = " ".join(str(fact) for fact in facts).lower()
+        return all(word in where for word in words) and (not kinds or entry.kind in kinds)
+
+    return [entry for entry in entries if holds(entry)]
+
+
+def table(entries: Sequence[RunEntry]) -> pa.Table:
+    """One row per run; what is unknown is empty."""
+    rows = [
+        {
+            "light": LIGHTS[entry.light] if entry.state == "ok" else f"▲ {entry.state}",
+            "kind": entry.kind,
+            "title": entry.title,
+            "run": entry.run_id,
+            "when": _when(entry.created_unix_ns),
+            "requests": entry.requests,
+            "passes": entry.passes,
+            "duration_s": None if entry.duration_ns is None else entry.duration_ns / 1e9,
+            "model": entry.model,
+            "hardware": entry.hardware,
+            "engine": entry.engine,
+            "problem": entry.problem,
+        }
+        for entry in entries
+    ]
+    return pa.table({column.name: [row[column.name] for row in rows] for column in COLUMNS})
+
+
+def config() -> dict[str, Any]:
+    """How the columns are shown."""
+    return column_config(COLUMNS)
+
+
+def checks(store: Store, entry: RunEntry) -> list[str]:
+    """What the run's qualification says, a line each."""
+    try:
+        bundle = store.bundle(entry.run_id)
+    except GapscopeError:
+        return []
+    return [f"{MARKS[check.verdict]} {escape(check.check)}: {escape(check.detail)}" for check in bundle.qualification]
+
+
+def _when(unix_ns: int | None) -> str | None:
+    return None if unix_ns is None else datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")

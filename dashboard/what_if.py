@@ -1,0 +1,76 @@
+"""What a what-if asks for: from which run, with which knobs, on which measured passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from dashboard.catalogue import RunEntry
+from dashboard.store import Store
+from engine import knobs
+from engine.bundle import Bundle
+from engine.replay_identity import knobs_from_run
+
+
+def bases(entries: Sequence[RunEntry]) -> list[str]:
+    """Runs that can be replayed: they have requests and say which trace they played."""
+    usable = [entry for entry in entries if entry.state == "ok" and entry.kind in ("measured", "replay")]
+    return [entry.run_id for entry in sorted(usable, key=lambda entry: (entry.kind != "replay", entry.run_id))]
+
+
+def base_values(bundle: Bundle) -> dict[str, Any]:
+    """Every knob at the value of the run, or at its default where the run does not say."""
+    return knobs.resolve({}, knobs_from_run(bundle))
+
+
+def holds_model(bundle: Bundle) -> bool:
+    """Whether the run brings a timing model along."""
+    return isinstance((bundle.lineage.get("timing") or {}).get("model"), dict)
+
+
+def fit_choices(entries: Sequence[RunEntry]) -> list[str]:
+    """Passes that a model can be fitted on: sweeps, and the warm-up of measured runs."""
+    sweeps = [entry.run_id for entry in entries if entry.kind == "sweep" and entry.state == "ok"]
+    runs = [f"{e.run_id}:warmup" for e in entries if e.kind == "measured" and e.state == "ok" and e.passes]
+    return sweeps + runs
+
+
+def default_fit(store: Store, bundle: Bundle, entries: Sequence[RunEntry]) -> list[str]:
+    """The sweeps of the same hardware and the run's own warm-up, for a run without a model; never its profile."""
+    if holds_model(bundle):
+        return []
+    part = bundle.identity.value("hardware", "part")
+    sweeps = [
+        entry.run_id
+        for entry in entries
+        if entry.kind == "sweep"
+        and entry.state == "ok"
+        and store.bundle(entry.run_id).identity.value("hardware", "part") == part
+    ]
+    warm = f"{bundle.run_id}:warmup"
+    return [*sweeps, *([warm] if warm in fit_choices(entries) else [])]
+
+
+def changes(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs that differ from the base run's."""
+    return {name: value for name, value in values.items() if value is not None and value != base[name]}
+
+
+def title(base: Bundle, changed: Mapping[str, Any], fit: Sequence[str]) -> str:
+    """The base run with its changed knobs named."""
+    name = base.run_id.rpartition("-")[0].removesuffix("-what-if")
+    words = ", ".join(f"{knob}={value}" for knob, value in changed.items()) or "nothing changed"
+    return f"{name} with {words}" + (f", fitted on {', '.join(fit)}" if fit else "")
+
+
+def spec(base: Bundle, changed: Mapping[str, Any], fit: Sequence[str], stores: Sequence[Path]) -> dict[str, Any]:
+    """The job that makes the replay."""
+    return {
+        "do": "replay",
+        "base": base.run_id,
+        "changes": dict(changed),
+        "fit": list(fit),
+        "title": title(base, changed, fit),
+        "stores": [str(store.resolve()) for store in stores],
+    }

@@ -1,0 +1,206 @@
+"""One job in a process of its own: ``python -m dashboard.worker FOLDER``, where the folder holds ``spec.json``.
+
+Jobs take turns: a worker waits until every job asked for before it has ended. What it is told to do is
+
+* ``{"do": "replay", "base": RUN, "changes": {KNOB: VALUE}, "fit": ["RUN[:PHASE,...]"]}``: replay a run with changes,
+* ``{"do": "import"}``: import the file in ``upload/``,
+
+each with a ``title`` and the folders of the ``stores``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import tarfile
+import time
+import traceback
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from dashboard import jobs
+from engine import knobs as knob_table
+from engine.bundle import Bundle, find_bundle, measured_runs, slugify
+from engine.errors import GapscopeError
+from engine.importers import import_any
+from engine.replay import Canceled, knobs_from_run, replay
+from engine.timing import FitSource, fit
+from engine.traces import find_trace, load_trace
+
+WALL_LIMIT_S = 3600
+UNPACKED_LIMIT_BYTES = 4 << 30
+LOOK_EVERY_S = 0.2
+
+
+class _Stopped(BaseException):
+    """A signal asked the worker to end. Not an Exception, so that nothing on the way handles it as an error."""
+
+
+def main(folder: Path) -> int:
+    """Do the job; exactly one of result, error and canceled is written."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
+        signal.signal(number, _stop)
+    os.nice(5)  # pages stay responsive
+    head = jobs.read_json(folder / "spec.json")
+    assert head is not None, f"{folder} holds no job"
+    try:
+        jobs.write_json(folder / "worker.json", {"pid": os.getpid(), "start": jobs.start_ticks(os.getpid())})
+        _wait_for_turn(folder, float(head["created_s"]))
+        signal.alarm(WALL_LIMIT_S)
+        jobs.write_json(folder / "progress.json", {"words": "starting", "share": None})
+        doing = {"replay": _replay, "import": _import}[head["spec"]["do"]]
+        run_id = doing(folder, head["spec"], Path(head["store"]))
+        jobs.write_json(folder / "result.json", {"run_id": run_id})
+    except GapscopeError as error:
+        jobs.write_json(folder / "error.json", {"message": str(error)})
+    except (_Stopped, Canceled) as stopped:
+        if stopped.args == (signal.SIGALRM,):
+            jobs.write_json(folder / "error.json", {"message": f"Stopped after the limit of {WALL_LIMIT_S} s."})
+        else:
+            jobs.write_json(folder / "canceled.json", {})
+    except Exception as error:
+        traceback.print_exc()
+        jobs.write_json(folder / "error.json", {"message": f"A defect of gapscope: {type(error).__name__}: {error}"})
+    finally:
+        signal.alarm(0)
+        _forget_upload(folder)
+    return 0
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    raise _Stopped(number)
+
+
+def _wait_for_turn(folder: Path, created_s: float) -> None:
+    while True:
+        ahead = [
+            job
+            for job in jobs.list_jobs(folder.parents[1])
+            if not job.final and (job.created_s, job.id) < (created_s, folder.name)
+        ]
+        if len(ahead) < jobs.MAX_RUNNING:
+            return
+        time.sleep(LOOK_EVERY_S)
+
+
+def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
+    stores = [Path(text) for text in spec["stores"]]
+    base = find_bundle(stores, spec["base"])
+    base.require_intact()
+    values = knob_table.resolve(spec["changes"], knobs_from_run(base))
+    like = base if base.kind == "measured" else _found(stores, base.lineage.get("like"))
+    model = _model(base, stores, spec.get("fit") or ()) if values["timing"] == "fpm" else None
+    digest = base.identity.value("trace", "digest")
+    if not digest:
+        raise GapscopeError(
+            f"The identity of {base.run_id} does not say which trace was played: it cannot be replayed."
+        )
+    trace = load_trace(find_trace(stores, digest))
+    span_s = values["duration_s"] and values["warmup_s"] + values["duration_s"] + values["grace_s"]
+    turns = sum(len(conversation.turns) for play in trace.plays for conversation in play.conversations)
+
+    def progress(now_ns: int, wall_s: float, passes: int, requests: int) -> None:
+        share = (now_ns / 1e9 + values["warmup_s"]) / span_s if span_s else requests / max(turns, 1)
+        words = f"{now_ns / 1e9:,.0f} s simulated in {wall_s:.0f} s, {passes:,} passes, {requests:,} requests"
+        jobs.write_json(folder / "progress.json", {"words": words, "share": share})
+
+    slug = f"{base.run_id.rpartition('-')[0]}-what-if"[:60]
+    return replay(
+        trace,
+        values,
+        model,
+        store=store,
+        title=spec["title"],
+        slug=slugify(slug),
+        like=like,
+        held=measured_runs(stores),
+        parent_run=base.run_id if base.kind == "replay" else None,
+        progress=progress,
+    )
+
+
+def _found(stores: Sequence[Path], run_id: str | None) -> Bundle | None:
+    try:
+        return find_bundle(stores, run_id) if run_id else None
+    except GapscopeError:
+        return None  # the run that the base stands for lies elsewhere
+
+
+def _model(base: Bundle, stores: Sequence[Path], sources: Sequence[str]) -> dict[str, Any]:
+    """The model of the base replay, or one fitted on the passes that the job names."""
+    if sources:
+        named = []
+        for text in sources:
+            run, _, phases = text.partition(":")
+            named.append(FitSource(find_bundle(stores, run), tuple(phases.split(",")) if phases else None))
+        return fit(named)
+    model = (base.lineage.get("timing") or {}).get("model")
+    if not isinstance(model, dict):
+        raise GapscopeError(
+            f"Run {base.run_id} holds no timing model: choose measured passes to fit one on, or set timing to fixed."
+        )
+    return model
+
+
+def _import(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
+    uploads = list((folder / "upload").iterdir())
+    if len(uploads) != 1:
+        raise GapscopeError("The uploaded file is gone: upload it again.")
+    source = unpack(uploads[0], folder / "unpacked")
+    return import_any(source, store)
+
+
+def unpack(archive: Path, target: Path) -> Path:
+    """Unpack a tar or zip; the folder in it that holds ``identity.json``, else the archive's only folder or file.
+
+    Raises:
+        GapscopeError: neither tar nor zip, too large, or an archive that reaches outside its folder.
+    """
+    target.mkdir(exist_ok=True)
+    try:
+        if zipfile.is_zipfile(archive):
+            with zipfile.ZipFile(archive) as zipped:
+                _check_size(archive, sum(info.file_size for info in zipped.infolist()))
+                for info in zipped.infolist():
+                    if not (target / info.filename).resolve().is_relative_to(target.resolve()):
+                        raise GapscopeError(f"{archive.name} names {info.filename}, outside its folder: not unpacked.")
+                zipped.extractall(target)
+        elif tarfile.is_tarfile(archive):
+            with tarfile.open(archive) as tarred:
+                _check_size(archive, sum(member.size for member in tarred.getmembers()))
+                tarred.extractall(target, filter="data")
+        else:
+            raise GapscopeError(
+                f"{archive.name} is neither a tar nor a zip file: pack the recording's folder into one."
+            )
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
+        raise GapscopeError(
+            f"{archive.name} cannot be unpacked ({error}): pack the recording's folder again."
+        ) from None
+    found = sorted(target.rglob("identity.json"), key=lambda path: (len(path.parts), path))
+    if found:
+        return found[0].parent
+    inside = [path for path in target.iterdir() if not path.name.startswith(".")]
+    return inside[0] if len(inside) == 1 else target
+
+
+def _check_size(archive: Path, size: int) -> None:
+    if size > UNPACKED_LIMIT_BYTES:
+        raise GapscopeError(
+            f"{archive.name} unpacks to {size / 2**30:.1f} GiB, the limit is {UNPACKED_LIMIT_BYTES / 2**30:.0f} GiB: "
+            "use `gapscope import` for it."
+        )
+
+
+def _forget_upload(folder: Path) -> None:
+    for name in ("upload", "unpacked"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
