@@ -105,7 +105,7 @@ def _engine_hash(key):
     return (key * 0x9E3779B97F4A7C15 + 0xABCDEF) % 2**64
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(configs().flatmap(lambda config: st.tuples(st.just(config), loads(config))), st.sampled_from(["plain", "auto"]))
 def test_a_core_agrees_with_what_the_plain_core_did(case, core):
     config, load = case

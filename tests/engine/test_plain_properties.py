@@ -65,7 +65,7 @@ def served(draw):
     return config, load, timing, record, finished
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(served())
 def test_every_request_is_served_or_aborted_and_told_once(case):
     _, load, _, record, finished = case
@@ -80,7 +80,7 @@ def test_every_request_is_served_or_aborted_and_told_once(case):
     assert all(record.requests["last_token_pass"][f.index] == f.pass_index for f in finished)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(served())
 def test_no_token_is_computed_twice_without_preemption(case):
     """Walks each request through its passes: contiguous, from its hits on, and again only after a preemption."""
@@ -125,7 +125,7 @@ def test_no_token_is_computed_twice_without_preemption(case):
         assert scheduled[f.index] == needed + again[f.index] - gained[f.index]
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(served())
 def test_limits_of_a_pass_are_kept_and_its_sums_are_those_of_its_members(case):
     config, load, _, record, _ = case
@@ -149,7 +149,7 @@ def test_limits_of_a_pass_are_kept_and_its_sums_are_those_of_its_members(case):
     assert passes["num_output_tokens"].sum() == record.requests["output_tokens"].sum()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(served())
 def test_clocks_only_move_forward_and_nobody_starts_before_it_came(case):
     _, _, timing, record, _ = case
@@ -165,7 +165,7 @@ def test_clocks_only_move_forward_and_nobody_starts_before_it_came(case):
     assert (np.diff(record.admissions["seq"]) == 1).all()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(served())
 def test_first_admissions_are_first_come_first_served(case):
     _, load, _, record, _ = case
@@ -175,7 +175,7 @@ def test_first_admissions_are_first_come_first_served(case):
     assert order == sorted(order)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(served())
 def test_events_tell_what_the_pool_holds(case):
     """Only held content is evicted, and what stores and evictions leave is what each pass says is held."""
@@ -198,7 +198,7 @@ def test_events_tell_what_the_pool_holds(case):
     assert (released <= starts).all()
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=60)
 @given(configs().flatmap(lambda config: st.tuples(st.just(config), loads(config))), st.integers(1, 20))
 def test_how_far_one_call_runs_does_not_matter(case, step_ns):
     config, load = case

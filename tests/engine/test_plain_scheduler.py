@@ -7,7 +7,7 @@ from serving_driver import FixedTiming, Load, batches, drive, events, request, s
 from engine.errors import GapscopeError
 from engine.serving import make_server
 from engine.serving.plain import PlainServer
-from engine.serving.record import private_key
+from engine.serving.record import population_variance, private_key
 
 
 def serve(config, arrivals, aborts=(), timing=None):
@@ -324,3 +324,9 @@ def test_empty_server_has_an_empty_record():
 def test_unknown_core_is_named():
     with pytest.raises(GapscopeError, match=r"'turbo'.*auto, skipping, plain"):
         make_server(small_config(), FixedTiming(), core="turbo")
+
+
+def test_variance_is_exact_for_large_numbers():
+    values = [900_000_001, 900_000_003]  # their squares do not fit a double
+    count, total, squares = (np.array([v]) for v in (2, sum(values), sum(v * v for v in values)))
+    assert population_variance(count, total, squares).tolist() == [1.0]
