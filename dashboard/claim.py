@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from dashboard.gates import GateResult
 from dashboard.metrics import Population
-
-if TYPE_CHECKING:
-    from dashboard.compare import Row
-    from dashboard.gates import GateResult
-    from dashboard.queries.cohort import MatchedSubset
-    from dashboard.queries.identity import IdentityDiff
+from dashboard.queries.cohort import MatchedSubset
+from dashboard.queries.identity import IdentityDiff
+from dashboard.rows import Row
 
 _LABELS = {
     "blind_prediction": "A blind prediction: at its sealing the measured run was neither held nor fitted on.",

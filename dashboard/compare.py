@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from dashboard.claim import claim
 from dashboard.gates import Gate, GateResult, judge
@@ -17,16 +16,14 @@ from dashboard.metrics import (
     Population,
     Window,
 )
-from dashboard.noise import Noise, noise
-from dashboard.numbers import Key, Number, number
+from dashboard.numbers import Key, number
 from dashboard.queries.cohort import Ledger, MatchedSubset, ledger, matched_subset
 from dashboard.queries.identity import IdentityDiff, identity, repeats
 from dashboard.queries.ranges import lanes
+from dashboard.rows import Row, compare_number
 from dashboard.store import Store
 from engine.bundle import make_label
 from engine.errors import GapscopeError
-
-State = Literal["better", "worse", "differs", "~", "same", "not comparable"]
 
 RATES = ("request_rate", "output_rate", "total_rate", "output_rate_per_gpu")
 
@@ -36,28 +33,6 @@ LABELS = {
     "post_result_exploratory": "post-result exploratory",
     "measured_repeat": "measured against measured",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One number on both sides. ``gap`` = replay / measured - 1, signed, on unrounded values.
-
-    ``state`` reads from the replay's side: ``~`` is inside the noise, ``differs`` a number without a better side.
-    ``reason`` says why a pair is not comparable, or what the state rests on.
-    """
-
-    key: Key
-    measured: Number
-    replay: Number
-    gap: float | None
-    noise: Noise | None
-    state: State
-    reason: str
-
-    @property
-    def weak(self) -> bool:
-        """Whether a percentile rests on too few values on a side that has any."""
-        return any(side.n > 0 and not side.supported for side in (self.measured, self.replay))
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,35 +181,6 @@ def pair_label(store: Store, measured: str, replay: str) -> str:
     if right.kind != "replay":
         return "measured_repeat"
     return make_label(right, store.bundle(measured))
-
-
-def compare_number(
-    store: Store,
-    pair: tuple[str, str],
-    key: Key,
-    population: Population,
-    estimator: Estimator,
-    repeats: tuple[str, ...],
-) -> Row:
-    """One number on both sides, with gap, noise and state; ``repeats`` are other runs of the measured experiment."""
-    measured, replay = pair
-    own = population.for_side(replay)
-    left = number(store, measured, key, own, estimator)
-    right = number(store, replay, key, population.for_side(measured), estimator)
-    if left.value is None or right.value is None:
-        side, missing = ("measured", left) if left.value is None else ("replay", right)
-        return Row(key, left, right, None, None, "not comparable", f"{side}: {missing.why or 'undefined'}")
-    spread = noise(store, measured, key, own, estimator, repeats, left)
-    gap = right.value / left.value - 1 if left.value else None
-    if right.value == left.value:
-        return Row(key, left, right, gap, spread, "same", "equal values")
-    if spread is not None and spread.holds(right.value):
-        return Row(key, left, right, gap, spread, "~", f"inside the noise: {spread.words}")
-    reason = f"outside the noise: {spread.words}" if spread else "noise unknown: no repeat in the store"
-    if key.direction == "neither":
-        return Row(key, left, right, gap, spread, "differs", reason)
-    better = (right.value < left.value) == (key.direction == "lower")
-    return Row(key, left, right, gap, spread, "better" if better else "worse", reason)
 
 
 def _consistency(store: Store, run_id: str, population: Population) -> Consistency:

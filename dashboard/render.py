@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.catalogue import RunEntry
-from dashboard.compare import LABELS, Comparison, Row
+from dashboard.compare import LABELS, Comparison
 from dashboard.numbers import Number
+from dashboard.rows import Row
 
 FORMATS = ("table", "markdown", "json")
 NOTHING = "–"

@@ -1,0 +1,64 @@
+"""One number on both sides: gap, noise and the state that follows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from dashboard.metrics import Estimator, Population
+from dashboard.noise import Noise, noise
+from dashboard.numbers import Key, Number, number
+from dashboard.store import Store
+
+State = Literal["better", "worse", "differs", "~", "same", "not comparable"]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number on both sides. ``gap`` = replay / measured - 1, signed, on unrounded values.
+
+    ``state`` reads from the replay's side: ``~`` is inside the noise, ``differs`` a number without a better side.
+    ``reason`` says why a pair is not comparable, or what the state rests on.
+    """
+
+    key: Key
+    measured: Number
+    replay: Number
+    gap: float | None
+    noise: Noise | None
+    state: State
+    reason: str
+
+    @property
+    def weak(self) -> bool:
+        """Whether a percentile rests on too few values on a side that has any."""
+        return any(side.n > 0 and not side.supported for side in (self.measured, self.replay))
+
+
+def compare_number(
+    store: Store,
+    pair: tuple[str, str],
+    key: Key,
+    population: Population,
+    estimator: Estimator,
+    repeats: tuple[str, ...],
+) -> Row:
+    """One number on both sides, with gap, noise and state; ``repeats`` are other runs of the measured experiment."""
+    measured, replay = pair
+    own = population.for_side(replay)
+    left = number(store, measured, key, own, estimator)
+    right = number(store, replay, key, population.for_side(measured), estimator)
+    if left.value is None or right.value is None:
+        side, missing = ("measured", left) if left.value is None else ("replay", right)
+        return Row(key, left, right, None, None, "not comparable", f"{side}: {missing.why or 'undefined'}")
+    spread = noise(store, measured, key, own, estimator, repeats, left)
+    gap = right.value / left.value - 1 if left.value else None
+    if right.value == left.value:
+        return Row(key, left, right, gap, spread, "same", "equal values")
+    if spread is not None and spread.holds(right.value):
+        return Row(key, left, right, gap, spread, "~", f"inside the noise: {spread.words}")
+    reason = f"outside the noise: {spread.words}" if spread else "noise unknown: no repeat in the store"
+    if key.direction == "neither":
+        return Row(key, left, right, gap, spread, "differs", reason)
+    better = (right.value < left.value) == (key.direction == "lower")
+    return Row(key, left, right, gap, spread, "better" if better else "worse", reason)
