@@ -8,7 +8,7 @@ from typing import Any
 from engine.errors import GapscopeError
 from engine.timing.contract import PassQueries, PassTimes, PassTimeSource
 from engine.timing.coverage import curve, domain
-from engine.timing.fit import fit
+from engine.timing.fitting import fit
 from engine.timing.fixed import FixedTiming
 from engine.timing.fpm import FpmTiming
 from engine.timing.model_file import check_model, load_model, save_model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -157,12 +158,16 @@ def _decode_part(rows: PassRows, variant: dict[str, Any]) -> Floats:
 
 
 def _knots(x: Floats, ratio: Floats, bins: Floats, shrinkage: float | None) -> list[list[float]]:
+    members: dict[float, list[int]] = {}
+    for i, b in enumerate(bins.tolist()):
+        members.setdefault(b, []).append(i)
+    xs, ratios = x.tolist(), ratio.tolist()
     knots = []
-    for b in np.unique(bins):
-        m = bins == b
-        n = int(m.sum())
-        trust = 0.0 if shrinkage is None else n / (n + shrinkage)
-        knots.append([_short(float(np.median(x[m]))), _short(1.0 + (float(np.median(ratio[m])) - 1.0) * trust), n])
+    for b in sorted(members):
+        mine = members[b]
+        trust = 0.0 if shrinkage is None else len(mine) / (len(mine) + shrinkage)
+        at, typical = median([xs[i] for i in mine]), median([ratios[i] for i in mine])
+        knots.append([_short(at), _short(1.0 + (typical - 1.0) * trust), len(mine)])
     return knots
 
 
@@ -214,8 +219,8 @@ def _add_exact(rows: PassRows, level_sources: set[int], factors: Floats, variant
         )
         value = rows.duration_ns[m] / factors[rows.source[m], c]
         for i in np.flatnonzero(counts >= EXACT_PASSES):
-            median = float(np.median(value[inverse.reshape(-1) == i]))
-            variant[key].append([*(int(g) for g in geometry[i]), median, int(counts[i])])
+            typical = float(np.median(value[inverse.reshape(-1) == i]))
+            variant[key].append([*(int(g) for g in geometry[i]), typical, int(counts[i])])
 
 
 def _short(value: float) -> float:
