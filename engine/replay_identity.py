@@ -156,7 +156,10 @@ def lineage_of(
     held: Sequence[str],
     parent_run: str | None,
 ) -> dict[str, Any]:
-    """What the replay rests on. ``knobs_changed`` has ``{name: {from, to}}`` against ``like``, or the defaults."""
+    """What the replay rests on, the timing model itself included, so that the run can be varied from its record alone.
+
+    ``knobs_changed`` has ``{name: {from, to}}`` against ``like``, or the defaults.
+    """
     base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
     changed = {
         name: {"from": base[name], "to": value}
@@ -175,5 +178,5 @@ def lineage_of(
         like=None if like is None else like.run_id,
         config_digest=hashlib.sha256(canonical.encode()).hexdigest(),
         trace={"name": result.trace.name, "digest": result.trace.digest},
-        timing=result.timing.describe(),
+        timing={**result.timing.describe(), "model": dict(model) if model and fitted else None},
     )

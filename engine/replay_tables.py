@@ -218,7 +218,7 @@ class Tables:
         return _table(columns).take(numbers(order))
 
     def kv_events(self) -> pa.Table:
-        """Every cache event; within a pass preemptions, then hits and readmissions, then stores and evictions."""
+        """Every cache event; in a pass preemptions first, then by request what it hit, evicted and stored."""
         record, blocks = self.result.record, self._blocks
         gone, admitted, events = record.preemptions, record.admissions, record.events
         keep = (admitted["hit_blocks"] > 0) | admitted["is_readmission"]
@@ -250,7 +250,13 @@ class Tables:
             "reason": coded(np.where((kind == _EVICT) | (kind == _PREEMPT), 0, -1), ("capacity",)),
             "age_ns": numbers(time - released, kind == _EVICT),
         }
-        table = _table(columns).take(numbers(np.argsort(pass_index, kind="stable")))
+        own = np.arange(len(kind)) >= len(
+            leading
+        )  # of one request: what it hit comes before what it evicted and stored
+        turn = np.concatenate(
+            [np.full(len(whole), -1), admitted["seq"], _seq_of(record, events["index"], events["pass_index"])]
+        )
+        table = _table(columns).take(numbers(np.lexsort((own, turn, pass_index))))
         return table.append_column("event_index", numbers(np.arange(len(kind))))
 
     def coverage(self) -> pa.Table:
@@ -299,6 +305,15 @@ _HIT, _STORE, _EVICT, _PREEMPT, _READMIT = range(5)
 def usable_blocks(kv_blocks: int) -> int:
     """KV blocks that requests can hold: vLLM keeps one as its null block."""
     return kv_blocks - 1
+
+
+def _seq_of(record: ServerRecord, index: Ints, pass_index: Ints) -> Ints:
+    """The admission under which each request ran in a pass, which is its place in the batch; -1 where unknown."""
+    admissions, passes = record.admissions, len(record.passes["start_ns"])
+    began = admissions["index"] * passes + admissions["pass_index"]
+    order = np.argsort(began)
+    at = np.searchsorted(began[order], index * passes + pass_index, side="right") - 1
+    return np.where(index >= 0, admissions["seq"][order][at], -1)
 
 
 def _computed_at_preemption(record: ServerRecord) -> Ints:
