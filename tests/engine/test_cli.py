@@ -1,0 +1,173 @@
+"""The command line: what it prints, how it ends, and what it refuses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import orjson
+import pytest
+
+from engine import cli, terminal
+from engine.bundle import open_bundle
+from engine.knobs import KNOBS
+from engine.stores import default_stores
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    file = tmp_path / "small.jsonl"
+    lines = [
+        {
+            "session_id": f"s{s}",
+            "input_length": 32 + 16 * k,
+            "output_length": 8,
+            "hash_ids": [s * 10 + i for i in range(2 + k)],
+        }
+        | ({"timestamp": 0} if k == 0 else {"delay": 5})
+        for s in range(4)
+        for k in range(3)
+    ]
+    file.write_bytes(b"\n".join(orjson.dumps(line) for line in lines))
+    return file
+
+
+def replay_arguments(trace: Path, store: Path, *more: str) -> list[str]:
+    return ["replay", "--trace", str(trace), "--timing", "fixed", "--store", str(store), *more]
+
+
+def test_replay_prints_the_id_of_a_sound_run(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    assert cli.main(replay_arguments(trace, store, "--set", "lanes=2", "--title", "Two lanes")) == 0
+    out, err = capsys.readouterr()
+    run_id = out.strip()
+    assert err == ""  # no terminal, no progress bar
+    bundle = open_bundle(store / run_id)
+    assert bundle.verify() == []
+    assert (bundle.title, bundle.rows("requests"), bundle.lineage["config"]["lanes"]) == ("Two lanes", 12, 2)
+    assert cli.main(replay_arguments(trace, store, "--set", "lanes=2", "--title", "Two lanes")) == 0
+    assert capsys.readouterr().out.strip() == run_id  # the same again is the same run
+
+
+def test_dry_run_shows_every_knob_with_its_origin_and_writes_nothing(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(replay_arguments(trace, tmp_path / "store", "--set", "lanes=3", "--dry-run")) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    shown = {words[0]: words[-1] for words in lines if words}
+    assert shown["lanes"] == "set"
+    assert shown["block_size"] == "default"
+    assert {knob.name for knob in KNOBS} <= set(shown)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--set", "lane=3"], "Unknown knob 'lane'. Did you mean lanes?"),
+        (["--set", "lanes"], "expected KEY=VALUE"),
+        (["--set", "lanes=0"], "out of range"),
+        (["--set", "block_size=12"], "blocks of 16 tokens but block_size=12"),
+        (["--set", "kv_blocks=3"], "can never fit the KV pool"),
+        (["--like", "nothing"], "No run 'nothing' in"),
+        (["--timing", "fpm"], "needs a timing model"),
+        (["--timing", "fpm", "--model", "absent.json"], "Cannot read the timing model absent.json"),
+        (["--timing", "fpm", "--model", "a", "--fit", "b"], "give one of them"),
+    ],
+)
+def test_bad_input_ends_with_one_sentence_and_code_2(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: list[str], said: str
+) -> None:
+    assert cli.main(replay_arguments(trace, tmp_path / "store", *more)) == terminal.BAD_INPUT
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("gapscope: ")
+    assert said in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "store").exists() or list((tmp_path / "store").iterdir()) == []
+
+
+def test_nothing_to_replay_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["replay", "--timing", "fixed"]) == terminal.BAD_INPUT
+    assert "give --like RUN, or --trace FILE" in capsys.readouterr().err
+
+
+def test_a_truncated_trace_names_the_line(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace.write_bytes(trace.read_bytes()[:-20])
+    assert cli.main(["trace", "inspect", str(trace)]) == terminal.BAD_INPUT
+    assert "line 12: not valid JSON" in capsys.readouterr().err
+
+
+def test_inspect_counts_what_is_in_a_trace(trace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["trace", "inspect", str(trace)]) == 0
+    out = capsys.readouterr().out
+    assert "turns             12" in out
+    # Per session 32, 48 and 64 tokens, of which the second and third reuse 32 and 48.
+    assert f"{100 * 80 / 144:.1f} % of the prompt tokens" in out
+    assert "mean 48.0, median 48.0, largest 64.0, sum 576" in out
+
+
+def test_help_lists_every_knob_with_its_range(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["replay", "--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    for knob in KNOBS:
+        assert f"\n  {knob.name} = {terminal.text_of(knob.default)}   {knob.expectation()}\n" in text
+
+
+INTERRUPTED_REPLAY = """
+import os, signal, sys
+from engine import cli, replay
+look = replay._Watch.look
+def interrupted(*arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    look(*arguments)
+replay._Watch.look = interrupted
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+def test_an_interrupt_ends_with_code_130_and_leaves_nothing(trace: Path, tmp_path: Path) -> None:
+    arguments = replay_arguments(trace, tmp_path / "store")
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_REPLAY, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (terminal.INTERRUPTED, "")
+    assert "interrupted; nothing was written" in ended.stderr
+    assert not (tmp_path / "store").exists() or list((tmp_path / "store").iterdir()) == []
+
+
+def test_stores_come_from_the_environment_else_from_the_project(tmp_path: Path) -> None:
+    assert default_stores({"GAPSCOPE_STORE": f"a{os.pathsep}b"}) == [Path("a"), Path("b")]
+    assert default_stores({})[-1] == Path("runs")
+
+
+class Terminal:
+    def __init__(self) -> None:
+        self.text = ""
+
+    def write(self, text: str) -> int:
+        self.text += text
+        return len(text)
+
+    def flush(self) -> None: ...
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_progress_bar_is_drawn_over_itself_and_goes_away() -> None:
+    screen = Terminal()
+    bar = terminal.ProgressBar("replay", screen)  # type: ignore[arg-type]
+    bar.clear()
+    assert screen.text == ""
+    bar.show(0.5, "half")
+    assert screen.text.endswith("replay [" + "#" * 12 + " " * 12 + "]  50% half")
+    bar.show(None, "who knows")
+    bar.clear()
+    assert screen.text.endswith("replay who knows\r\x1b[2K")
