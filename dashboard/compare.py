@@ -126,7 +126,8 @@ def compare(
     def make() -> Comparison:
         return _compare(store, measured, replay, population, estimator, window, gates, metrics)
 
-    found: Comparison = store.remember(key, make)
+    with store.steady():
+        found: Comparison = store.remember(key, make)
     return found
 
 

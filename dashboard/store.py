@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from threading import RLock, Timer
+from threading import RLock
 from typing import Any
 
 import duckdb
@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from dashboard.catalogue import Catalogue, RunEntry, Signature
+from dashboard.deadline import limited
 from dashboard.metrics import METRICS, Metric, Population
 from engine.bundle import Bundle
 from engine.bundle.schema import TABLES
@@ -102,6 +103,10 @@ class Store:
             GapscopeError: absent, malformed or altered.
         """
         return self.catalog.bundle(run_id)[0]
+
+    def steady(self) -> AbstractContextManager[None]:
+        """A block in which the files of each run are looked at once, for many questions in a row."""
+        return self.catalog.steady()
 
     def tables(self, run_id: str) -> frozenset[str]:
         """Names of the tables that the run recorded."""
@@ -229,10 +234,7 @@ class Store:
         return f"(SELECT * FROM {requests} WHERE {where} AND request_id IN (SELECT request_id FROM {table}))"
 
     def _run(self, sql: str, params: dict[str, Any], limit: int | None, time_limit_s: float, name: str) -> pa.Table:
-        with closing(self._database.cursor()) as cursor:
-            timer = Timer(time_limit_s, cursor.interrupt)
-            timer.daemon = True
-            timer.start()
+        with closing(self._database.cursor()) as cursor, limited(cursor, time_limit_s):
             try:
                 relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
                 return _plain((relation if limit is None else relation.limit(limit)).to_arrow_table())
@@ -241,8 +243,6 @@ class Store:
                     f"Query {name} took longer than {time_limit_s:g} s and was stopped: expected a narrower question; "
                     "choose a smaller population or time range."
                 ) from None
-            finally:
-                timer.cancel()
 
     def _load(self, run_id: str) -> frozenset[str]:
         """Make the run's tables known to SQL, once; names of those it has."""

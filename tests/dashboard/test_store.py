@@ -185,3 +185,17 @@ def test_threads_share_a_store(root: Path) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(count, runs * 10)) == [1, 2, 3, 4] * 10
+
+
+def test_a_steady_block_looks_at_the_files_once(root: Path) -> None:
+    run_id = write(root, "run", [request("a")])
+    store = Store([root])
+    with store.steady():
+        store.bundle(run_id)
+        with open(root / run_id / "requests.parquet", "ab") as file:
+            file.write(b"x")
+        with store.steady():
+            store.bundle(run_id)
+        store.bundle(run_id)
+    with pytest.raises(GapscopeError, match="altered"):
+        store.bundle(run_id)
