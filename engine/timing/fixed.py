@@ -11,6 +11,11 @@ from engine.bundle.schema import RESOLUTIONS
 from engine.timing.contract import PassQueries, PassTimes
 
 
+def build(knobs: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> FixedTiming:
+    """The source from the ``fixed_*`` knobs; a model is not looked at."""
+    return FixedTiming(knobs, between_ns=max(0, round(float(knobs["between_passes_ms"]) * 1e6)))
+
+
 class FixedTiming:
     """pass = base + per new prompt token + per decoding request + per KV token read, times a scale.
 

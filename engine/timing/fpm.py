@@ -11,6 +11,7 @@ import numpy as np
 from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
 from engine.timing.contract import Ints, PassQueries, PassTimes
+from engine.timing.model_file import check_model
 from engine.timing.rows import CLASSES
 from engine.timing.sites import Place, Site, Sites, decode_line, decode_starts
 from engine.timing.surface import Surface
@@ -21,6 +22,47 @@ REFUSED, EXTRAPOLATED, CLAMPED, INTERPOLATED, EXACT = (
 
 Priced = tuple[float, float, float, float, int, Place | None]
 """(a + c KV) (r0 + r1 KV) nanoseconds, resolution, where it was read (None: at this very geometry)."""
+
+
+def build(knobs: Mapping[str, Any], model: Mapping[str, Any] | None) -> FpmTiming:
+    """The source from a fitted model under the timing knobs.
+
+    Raises:
+        GapscopeError: no model, or one of another kind or version, or altered.
+    """
+    if model is None:
+        raise GapscopeError(
+            "Knob timing='fpm' needs a timing model: name passes to fit on (`--fit RUN:warmup`) or a model file, "
+            "or set timing=fixed."
+        )
+    check_model(model)
+    composition = knobs["mixed_composition"]
+    if composition == "auto":
+        composition = model["composition"]
+    asked = float(knobs["between_passes_ms"])
+    between = model["between"]["value_ns"] if asked < 0 else round(asked * 1e6)
+    variant = model["variants"][composition]
+    description = {
+        "kind": "fpm",
+        "model_digest": model["digest"],
+        "model": dict(model),  # small: with it a replay's bundle can show its own curves and domain
+        "sources": model["lineage"]["sources"],
+        "forced_differences": model["lineage"]["forced_differences"],
+        "composition": composition,
+        "composition_asked": knobs["mixed_composition"],
+        "levels": variant["levels"],
+        "holdout": {name: model["holdout"][composition]["by_class"][name] for name in CLASSES},
+        "on_refused": knobs["on_refused"],
+        "pass_scale": knobs["pass_scale"],
+        "between_ns": between,
+    }
+    return FpmTiming(
+        variant,
+        between_ns=between,
+        on_refused=knobs["on_refused"],
+        scale=float(knobs["pass_scale"]),
+        description=description,
+    )
 
 
 class FpmTiming:
