@@ -1,0 +1,1 @@
+"""Speed of the replay core: workloads, separate costs, and pairs with another simulator."""
