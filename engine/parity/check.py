@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from engine.bundle.reader import Bundle
 from engine.parity.openloop import Segment, replay_recorded
-from engine.parity.recorded import RecordedRequest, RecordedRun, read_recorded
+from engine.parity.recorded import RecordedRun, read_recorded
+from engine.parity.requests import RecordedRequest
 from engine.parity.result import Batch, Divergence, ParityResult
 from engine.parity.warm import RecordedEvents
 from engine.serving.members import Members

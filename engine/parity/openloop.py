@@ -8,7 +8,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from engine.parity.recorded import RecordedRequest, RecordedRun
+from engine.parity.recorded import RecordedRun
+from engine.parity.requests import RecordedRequest
 from engine.serving import make_server
 from engine.serving.contract import ServedRequest, Server, ServerRecord
 from engine.serving.members import Members, members
@@ -106,5 +107,5 @@ def _agenda(requests: Sequence[RecordedRequest], first: int, last: int) -> Itera
             if request.aborted is not None and request.aborted < last:
                 aborts.setdefault(max(request.aborted, request.arrival), []).append(number)
     for at in sorted(arrivals.keys() | aborts.keys()):
-        yield at, arrivals.get(at, []), aborts.get(at, [])
+        yield at, arrivals.get(at, []), sorted(aborts.get(at, []), key=lambda n: requests[n].released_ns or 0)
     yield last, [], []

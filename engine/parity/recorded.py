@@ -5,7 +5,6 @@ Time here is counted in passes: pass ``p`` starts at time ``p``. Scheduler calls
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from engine.bundle.reader import Bundle
 from engine.errors import GapscopeError
+from engine.parity.requests import RecordedRequest, read_requests
 from engine.parity.stored import StoredBlocks
 from engine.parity.warm import HeldAtStart, RecordedEvents, held_at_start
 from engine.serving.contract import ServerConfig
@@ -24,31 +24,8 @@ from engine.serving.record import EVICT, STORE
 
 Ints = npt.NDArray[np.int64]
 
-_REQUEST_COLUMNS = (
-    "request_id",
-    "status",
-    "received_ns",
-    "released_ns",
-    "input_tokens",
-    "requested_output_tokens",
-    "output_tokens",
-    "prompt_block_hashes",
-    "output_block_hashes",
-)
 _EVENT_COLUMNS = ("event_index", "pass_index", "kind", "block_hashes", "content_hashes", "parent_hash")
 _KINDS = {"store": STORE, "evict": EVICT}
-
-
-@dataclass(slots=True)
-class RecordedRequest:
-    """A request as the engine met it. ``aborted`` is the pass before which it was dropped, None if it was not."""
-
-    request_id: str
-    arrival: int
-    prompt_tokens: int
-    output_tokens: int
-    block_keys: list[int]
-    aborted: int | None
 
 
 @dataclass(slots=True)
@@ -86,7 +63,8 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
     events = bundle.table("kv_events", list(_EVENT_COLUMNS))
     events = None if events is None else events.sort_by("event_index")
     stored = StoredBlocks(events, batches, config) if events is not None else None
-    requests, number = _requests(bundle, names, batches, passes["start_ns"].to_numpy(), stored)
+    starts, ends = passes["start_ns"].to_numpy(), passes["end_ns"].to_numpy()
+    requests, number = read_requests(bundle, names, batches, starts, ends, stored)
     run = RecordedRun(
         config=config,
         pass_index=passes["pass_index"].to_numpy(),
@@ -163,46 +141,6 @@ def _config(bundle: Bundle) -> ServerConfig:
     )
 
 
-def _requests(
-    bundle: Bundle,
-    names: list[str],
-    batches: Members,
-    starts: Ints,
-    stored: StoredBlocks | None,
-) -> tuple[list[RecordedRequest], Ints]:
-    """Every request that the engine took, in that order, and the number of each of ``names`` among them."""
-    table = bundle.table("requests", list(_REQUEST_COLUMNS))
-    rows = {row["request_id"]: row for row in table.to_pylist()} if table is not None else {}
-    lives = _lives(batches, len(names))
-    seen = set(names)
-    ids = names + [name for name, row in rows.items() if row["received_ns"] is not None and name not in seen]
-    received = _received(ids, rows, lives, starts)
-    order = sorted(range(len(ids)), key=lambda n: (received[n], n))  # names come in order of first admission
-    given = [_given_keys(rows.get(name)) for name in ids]
-    if stored is not None:
-        for n, keys in enumerate(given):
-            stored.learn(n, keys)
-    numbers: dict[Any, int] = {}
-    requests: list[RecordedRequest] = []
-    for n in order:
-        row, life = rows.get(ids[n]), lives[n] if n < len(names) else None
-        prompt = row["input_tokens"] if row else life.prompt_tokens  # type: ignore[union-attr]
-        keys = given[n] if stored is None else stored.continued(n, given[n])
-        requests.append(
-            RecordedRequest(
-                request_id=ids[n],
-                arrival=int(np.searchsorted(starts, received[n])),
-                prompt_tokens=prompt,
-                output_tokens=_output_tokens(row, prompt, life),
-                block_keys=[numbers.setdefault(key, len(numbers)) for key in keys],
-                aborted=_aborted(row, life, starts),
-            )
-        )
-    number = np.empty(len(ids), dtype=np.int64)
-    number[order] = np.arange(len(ids))
-    return requests, number
-
-
 def _count_unnamed(requests: list[RecordedRequest], number: Ints, batches: Members, block_size: int) -> int:
     """Requests whose known keys end before the blocks that they hit when they were first admitted."""
     first = np.unique(batches.index, return_index=True)[1]
@@ -210,76 +148,6 @@ def _count_unnamed(requests: list[RecordedRequest], number: Ints, batches: Membe
     return sum(
         len(requests[number[n]].block_keys) < hit for n, hit in zip(batches.index[first], hits.tolist(), strict=True)
     )
-
-
-def _given_keys(row: dict[str, Any] | None) -> list[int]:
-    return [] if row is None else (row["prompt_block_hashes"] or []) + (row["output_block_hashes"] or [])
-
-
-@dataclass(slots=True)
-class _Life:
-    """A request in the passes: its first and last, and the tokens that had KV when it was last seen."""
-
-    first_pass: int
-    last_pass: int
-    prompt_tokens: int  # at the end of its last chunk of more than one token: all that matters to a scheduler
-    computed: int
-
-
-def _lives(batches: Members, count: int) -> list[_Life]:
-    lives: list[_Life | None] = [None] * count
-    for n, p, before, tokens in zip(
-        batches.index.tolist(),
-        batches.pass_index.tolist(),
-        batches.computed_before.tolist(),
-        batches.scheduled_tokens.tolist(),
-        strict=True,
-    ):
-        life = lives[n]
-        if life is None:
-            lives[n] = _Life(p, p, before + tokens, before + tokens)
-            continue
-        if tokens > 1 and life.computed == life.prompt_tokens:
-            life.prompt_tokens = max(life.prompt_tokens, before + tokens)
-        life.last_pass, life.computed = p, before + tokens
-    return [life for life in lives if life is not None]
-
-
-def _received(ids: list[str], rows: dict[str, dict[str, Any]], lives: Sequence[_Life], starts: Ints) -> list[int]:
-    """When the engine took each request; where nobody recorded it, the latest time that explains its admission.
-
-    Admissions are first come, first served, so it came before whoever was admitted after it.
-    """
-    recorded = [rows[name]["received_ns"] if name in rows else None for name in ids]
-    received = [0] * len(ids)
-    latest = int(starts[-1])
-    for n in reversed(range(len(ids))):
-        known = recorded[n]
-        if known is None:
-            known = min(latest, int(starts[lives[n].first_pass]))
-        received[n] = known
-        if n < len(lives):
-            latest = min(latest, known)
-    return received
-
-
-def _output_tokens(row: dict[str, Any] | None, prompt: int, life: _Life | None) -> int:
-    """How many tokens a request samples if nobody aborts it."""
-    sampled = max(life.computed - prompt + 1, 1) if life is not None else 1
-    if row is None:
-        return sampled
-    if row["status"] == "ok":
-        return max(int(row["output_tokens"]), 1)
-    requested = row["requested_output_tokens"]
-    return max(int(requested), 1) if requested is not None else sampled + 1
-
-
-def _aborted(row: dict[str, Any] | None, life: _Life | None, starts: Ints) -> int | None:
-    if row is None or row["status"] in ("ok", "in_flight"):
-        return None
-    if row["released_ns"] is not None:
-        return int(np.searchsorted(starts, row["released_ns"]))
-    return life.last_pass + 1 if life is not None else None
 
 
 def _engine_events(events: pa.Table) -> RecordedEvents | None:

@@ -24,8 +24,8 @@ class MadeUpRun:
 
     run_id = "made-up-0123456789ab"
 
-    def __init__(self, config, load):
-        record, _ = drive(PlainServer(config, FixedTiming()), load)
+    def __init__(self, config, load, core=PlainServer):
+        record, _ = drive(core(config, FixedTiming()), load)
         settings_ = {
             ("capacity", "usable_kv_blocks"): config.usable_kv_blocks,
             ("capacity", "block_size"): config.block_size,
@@ -78,7 +78,7 @@ def _requests(record, load):
             "status": "canceled" if aborted else "ok",
             # Just before the pass that takes it, in the order of arrival.
             "received_ns": at * TICKS - count + order,
-            "released_ns": aborted_at[r.index] * TICKS if aborted else None,
+            "released_ns": aborted_at.get(r.index, 0) * TICKS if aborted else None,
             "input_tokens": r.prompt_tokens,
             "requested_output_tokens": r.output_tokens,
             "output_tokens": int(record.requests["output_tokens"][r.index]),
@@ -244,6 +244,39 @@ def test_running_request_that_is_aborted_leaves_before_the_next_pass():
     place = requests.schema.get_field_index("released_ns")
     requests = requests.set_column(place, requests.schema.field(place), pa.nulls(3, pa.int64()))
     assert check_parity(AlteredRun(run, requests=requests), "plain").exact
+
+
+class DropsFirst(PlainServer):
+    """Drops request 0 while pass 2 runs, as engines do: before that pass lets go of who finished in it."""
+
+    def _update(self, batch, end_ns):
+        if len(self._passes) != 3:
+            return super()._update(batch, end_ns)
+        done = []
+        self._release = lambda request, now_ns: done.append(request)
+        finished = super()._update(batch, end_ns)
+        del self._release
+        self.abort(0, end_ns)
+        for gone in done:
+            self._release(gone, end_ns)
+        return finished
+
+
+def test_request_dropped_within_a_pass_lets_go_before_those_that_finish_in_it():
+    # Requests 0 and 1 hold two full blocks each; 1 ends in pass 2, and 0 is dropped while it runs. Then 2 needs six.
+    load = [(0, request(0, 8, 9, [1, 2])), (0, request(1, 8, 3, [11, 12])), (5, request(2, 26, 1, [21, 22, 23, 24]))]
+    run = MadeUpRun(small_config(blocks=8), Load(load), DropsFirst)
+    evicted = [row["block_hashes"] for row in run.table("kv_events").to_pylist() if row["kind"] == "evict"]
+    assert evicted == [[_engine_hash(key) for key in (2, 1, 12)]]
+    rows = run.table("requests").to_pylist()
+    rows[0] |= {"status": "canceled", "released_ns": 2 * TICKS + 500}
+    rows[1] |= {"released_ns": 2 * TICKS + 900}
+    requests = pa.Table.from_pylist(rows, TABLES["requests"].schema)
+    assert check_parity(AlteredRun(run, requests=requests), "plain").exact
+    assert check_parity(AlteredRun(run, requests=requests), "skipping").exact
+    rows[0]["released_ns"] = 3 * TICKS  # between the passes: then it lets go after them
+    requests = pa.Table.from_pylist(rows, TABLES["requests"].schema)
+    assert not check_parity(AlteredRun(run, requests=requests), "plain").exact
 
 
 def test_events_of_unequal_length_are_not_exact():
