@@ -210,6 +210,10 @@ def _warnings(
         for check in store.bundle(run_id).qualification:
             if check.verdict == "fail":
                 found.append(Warn("qualification", f"The {side} run failed {check.check}: {check.detail}"))
+    for source in store.bundle(pair[1]).lineage.get("fitted_on") or []:
+        if source.get("run_id") == pair[0]:
+            phases = ", ".join(source.get("phases") or ["every phase"])
+            found.append(Warn("fitted", f"The timing model was fitted on the measured run itself: {phases}."))
     if population.matched:
         found.append(Warn("subset", "Matched source-turns are a diagnostic subset, not the headline."))
     weak = [str(row.key) for row in rows if row.weak]

@@ -127,8 +127,8 @@ class Store:
         """Answer the question in ``queries/<name>.sql``.
 
         ``params`` are bound, ``runs`` names the run behind each alias of the query. ``{alias.population}`` and
-        ``{alias.passes_in}`` are the requests and passes of ``population``; ``{metric.column}`` is that
-        of ``metric``.
+        ``{alias.passes_in}`` are the requests and passes of ``population``; ``{alias.block_hashes}`` are
+        the requests as stored, block hashes included; ``{metric.column}`` is that of ``metric``.
         ``row_cap`` None reads every row: for statistics, which a cut would falsify; the time limit still holds.
         The answer is kept unless ``keep`` is false (for callers that keep what they make of it).
 
@@ -185,7 +185,7 @@ class Store:
                     raise ValueError(f"query {name} needs a known metric")
                 return metric.column
             run_id = runs[alias]
-            table = {"population": "requests", "passes_in": "passes"}.get(thing, thing)
+            table = {"population": "requests", "passes_in": "passes", "block_hashes": "requests"}.get(thing, thing)
             if table not in self._load(run_id):
                 missing.append(f"Not recorded: run {run_id} has no table {table}.")
                 return "(SELECT NULL)"
@@ -193,6 +193,8 @@ class Store:
             notes[relation] = f"{table}.parquet of run {run_id}"
             if thing == table:
                 return relation
+            if thing == "block_hashes":
+                return f"raw_{relation}"
             if population is None:
                 raise ValueError(f"query {name} needs a population")
             if thing == "passes_in":

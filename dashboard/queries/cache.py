@@ -64,3 +64,11 @@ def reuse_summary(store: Store, measured: str, replay: str, population: Populati
     return store.query(
         "reuse_summary", runs={"measured": measured, "replay": replay}, population=_shared(population, replay)
     )
+
+
+def block_history(store: Store, run_id: str, conversation_id: str, row_cap: int = 5000) -> Result:
+    """Stores, hits and evictions of each block of a conversation's prompts, in order, with who and how long after.
+
+    ``since_last_ns`` of an eviction is the age that the run recorded, else the time since the last event of the block.
+    """
+    return store.query("block_history", {"conversation_id": conversation_id}, runs={"run": run_id}, row_cap=row_cap)

@@ -128,6 +128,15 @@ def test_the_label_follows_from_lineage(root: Path) -> None:
     assert compare(store, measured, again).label == "measured_repeat"
 
 
+def test_a_model_fitted_on_the_measured_run_is_said(root: Path) -> None:
+    measured = write(root, "m", slower(1.0))
+    lineage = replay_lineage([{"run_id": measured, "phases": ["warmup"], "tables": {}}], {}, {}, [])
+    found = compare(Store([root]), measured, write(root, "r", slower(1.1), kind="replay", lineage=lineage))
+    assert [w.text for w in found.warnings if w.code == "fitted"] == [
+        "The timing model was fitted on the measured run itself: warmup."
+    ]
+
+
 def test_coverage_rows_and_warning(root: Path) -> None:
     cells = [
         {"class": "decode_only", "decode_requests": 1, "resolution": "exact", "count": 3, "modelled_ns": 30},

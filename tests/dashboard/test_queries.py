@@ -237,3 +237,51 @@ def test_reuse_change_by_hand(root: Path) -> None:
     assert (summary["turns"], summary["equal_turns"]) == (3, 1)
     assert summary["reuse_without_recompute_tokens"] == 32
     assert summary["recompute_without_reuse_tokens"] == 32
+
+
+def test_block_history_by_hand(root: Path) -> None:
+    big = 2**63 + 7
+    rows = [
+        request("a", conversation_id="c", prompt_block_hashes=[1, big]),
+        request("b", conversation_id="c", turn_index=1, prompt_block_hashes=[1, big, 3], at=S),
+        request("x", conversation_id="other", prompt_block_hashes=[1, 9]),
+    ]
+
+    def event(index: int, ms: int, kind: str, hashes: list[int], **values: object) -> dict[str, object]:
+        row = {
+            "event_index": index,
+            "time_ns": ms * MS,
+            "kind": kind,
+            "num_blocks": len(hashes),
+            "block_hashes": hashes,
+        }
+        return row | values
+
+    events = [
+        event(0, 10, "store", [1, big], request_id="a"),
+        event(1, 20, "hit", [1], request_id="x"),
+        event(2, 50, "evict", [big]),
+        event(3, 60, "store", [9], request_id="x"),
+    ]
+    run_id = write(root, "m", rows, kv_events=events)
+    found = cache.block_history(Store([root]), run_id, "c").rows()
+    assert [
+        (r["block_index"], r["first_turn"], r["kind"], r["conversation_id"], r["since_last_ns"]) for r in found
+    ] == [
+        (0, 0, "store", "c", None),
+        (0, 0, "hit", "other", 10 * MS),
+        (1, 0, "store", "c", None),
+        (1, 0, "evict", None, 40 * MS),
+    ]
+
+
+def test_nothing_is_hit_before_it_is_stored(samples: Store) -> None:
+    run_id = sample_id("tight8")
+    turn = cohort.lanes(samples, run_id).rows()[100]
+    found = cache.block_history(samples, run_id, turn["conversation_id"]).rows()
+    assert found
+    held: dict[int, bool] = {}
+    for row in found:
+        if row["kind"] == "hit":
+            assert held.get(row["block_index"])
+        held[row["block_index"]] = row["kind"] != "evict"
