@@ -67,4 +67,5 @@ STYLE = """<style>
 
 ABOUT = "gapscope: which part of the measured LLM serving path does this replay misrepresent?"
 
-main()
+if __name__ == "__main__":
+    main()

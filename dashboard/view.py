@@ -51,7 +51,7 @@ class Param:
             ValueError: not of the type, outside the range, or not one of the choices.
         """
         if self.type is list:
-            return [self._one(text) for text in texts][:MAX_REPLAYS]
+            return [self._one(text) for text in texts if text][:MAX_REPLAYS]
         return self._one(texts[-1])
 
     def _one(self, text: str) -> Any:
@@ -76,7 +76,7 @@ class Param:
     def texts(self, value: Any) -> list[str]:
         """How a value stands in a link: a choice by its words, which is what the address bar shows as well."""
         if self.type is list:
-            return [self.say(str(one)) for one in value]
+            return [self.say(str(one)) for one in value] or [""]  # empty on purpose, not absent
         if self.type is bool:
             return ["true" if value else "false"]
         if self.type is float:

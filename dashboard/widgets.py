@@ -180,6 +180,9 @@ def pair_bar(page: str) -> None:
             _one_click(entries)
             _share(page)
     _titles()
+    chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
+    if not any(pairs.absence(run_id, entries) for run_id in chosen):
+        _not_like_for_like(chosen)
 
 
 def _with_absent(known: list[str], asked: Sequence[str]) -> list[str]:
@@ -271,9 +274,7 @@ def _one_click(entries: Sequence[RunEntry]) -> None:
         on_click=_add,
         args=(found[0] if found else "",),
         disabled=not found or bool(shown),
-        help="Add the repeat of the measured run as a candidate"
-        if found
-        else "The store holds no repeat of this run",
+        help="Add the repeat of the measured run as a candidate" if found else "The store holds no repeat of this run",
     )
 
 
@@ -327,23 +328,25 @@ def frame(page: str) -> Frame:
         st.error(problem)
     if problems:
         st.stop()
-    made = _frame(page, chosen)
-    if any(side.regime for side in made.replays):
-        _not_like_for_like(made)
-    return made
+    return _frame(page, chosen)
 
 
-def _not_like_for_like(made: Frame) -> None:
+def _not_like_for_like(chosen: Sequence[str]) -> None:
     """Name the regime fields that differ, and let the reader say that this is known."""
-    with st.container(border=True, key="regime", gap="xsmall"):
-        for side in made.replays:
-            for diff in side.regime:
-                left, right = (escape(str(f.value)) if f else "unknown" for f in (diff.left, diff.right))
-                st.markdown(
-                    f"**Not like for like**: {diff.label} is {left} in the measured run and {right} in "
-                    f":{side.role.word}[{side.role.glyph} {side.role.name}]. Gaps are withheld until acknowledged."
-                )
-        control("ack")
+    lines = []
+    for index, run_id in enumerate(chosen[1:]):
+        side = role(index)
+        for diff in identity(store(), chosen[0], run_id).regime_differs:
+            left, right = (escape(str(f.value)) if f else "unknown" for f in (diff.left, diff.right))
+            lines.append(
+                f"**Not like for like**: {diff.label} is {left} in the measured run and {right} in "
+                f":{side.word}[{side.glyph} {side.name}]. Gaps are withheld until acknowledged."
+            )
+    if lines:
+        with st.container(border=True, key="regime", gap="xsmall"):
+            for line in lines:
+                st.markdown(line)
+            control("ack")
 
 
 def _frame(page: str, chosen: list[str]) -> Frame:

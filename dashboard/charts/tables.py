@@ -27,7 +27,9 @@ def shown(value: Any, column: Column) -> str:
     """A cell as text."""
     if value is None or value != value:
         return "–"
-    return column.format.replace("%d", "%.0f") % value if column.format and column.format != "localized" else str(value)
+    if column.format == "percent":
+        return f"{100 * value:.1f} %"
+    return column.format.replace("d", ".0f") % value if column.format else str(value)
 
 
 def markdown_table(rows: pa.Table, columns: Sequence[Column] = ()) -> str:

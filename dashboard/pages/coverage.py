@@ -21,7 +21,7 @@ for side in replays:
         f"Where the pass times of the {side.role.name} come from",
         *coverage.shares(frame, store, side),
         note="exact and interpolated lie inside the measured domain; everything else was answered from outside it.",
-        sides=(side,),
+        sides=(frame.measured, side),
     )
     rows, figure, words = coverage.domain_map(frame, store, side, pass_class)
     draw(
@@ -31,14 +31,14 @@ for side in replays:
         rows,
         figure,
         note=words,
-        sides=(side,),
+        sides=(frame.measured, side),
     )
     draw(
         frame,
         f"outside-{side.role.name}",
         "Distinct queries outside the domain, most modelled time first",
         coverage.cells_outside(store, side),
-        sides=(side,),
+        sides=(frame.measured, side),
         height=260,
     )
     draw(
@@ -46,6 +46,6 @@ for side in replays:
         f"touched-{side.role.name}",
         "Requests that took part in such passes",
         coverage.touched(store, side),
-        sides=(side,),
+        sides=(frame.measured, side),
         height=260,
     )

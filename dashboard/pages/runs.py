@@ -50,7 +50,9 @@ else:
                 with st.container(horizontal=True):
                     st.button("Use as measured run", on_click=widgets.choose_measured, args=(entry.run_id,))
                     st.button("Add as candidate", on_click=widgets.choose_candidate, args=(entry.run_id,))
-                    st.page_link("pages/what_if.py", label="Replay it", query_params={"base": entry.run_id})
+                    st.page_link(
+                        widgets.PAGES_FOLDER / "what_if.py", label="Replay it", query_params={"base": entry.run_id}
+                    )
 
 st.markdown("**Import a recording**")
 st.caption("Drop a tar or zip of the recording's folder (identity.json, requests, passes, cache events). "

@@ -1,0 +1,152 @@
+"""Figures are dictionaries: colours by role, units on axes, few points, small arrays."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import plotly.graph_objects as go
+import pyarrow as pa
+import pytest
+
+from dashboard.charts import figures, style
+from dashboard.charts.answer import Column, in_units
+from dashboard.charts.draw import as_csv, as_parquet
+from dashboard.charts.figures import Axis, Series
+from dashboard.charts.passes import cell_name, cell_of
+from dashboard.charts.tables import markdown_table, shown
+from dashboard.charts.verdict import parse_gates
+from dashboard.metrics import Estimator
+from dashboard.samples import Sample
+from engine.errors import GapscopeError
+
+
+def sample(values: np.ndarray) -> Sample:
+    return Sample(np.sort(values.astype(float)), np.zeros(len(values), np.int64), 0, "")
+
+
+RANDOM = np.random.default_rng(7)
+LARGE = [
+    (style.ROLES[0], "measured", sample(RANDOM.lognormal(5, 1, 100_000))),
+    (style.ROLES[1], "replay", sample(RANDOM.lognormal(5.1, 1, 80_000))),
+]
+X = Axis("TTFT, ms", log=True)
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_two_sides_differ_by_colour_and_by_dash(dark: bool) -> None:
+    left, right = figures.ecdf(LARGE, X, dark=dark)["data"]
+    assert left["line"]["color"] == ("#56B4E9" if dark else "#0072B2")
+    assert right["line"]["color"] == ("#E69F00" if dark else "#D55E00")
+    assert (left["line"]["dash"], right["line"]["dash"]) == ("solid", "dash")
+
+
+def test_every_role_has_its_own_colours_dash_and_marker() -> None:
+    for facet in ("light", "dark", "dash", "symbol", "word"):
+        assert len({getattr(role, facet) for role in style.ROLES}) == 5, facet
+
+
+@pytest.mark.parametrize("build", [figures.ecdf, figures.tail])
+def test_a_curve_over_many_values_stays_small(build) -> None:
+    figure = build(LARGE, X)
+    for trace in figure["data"]:
+        assert len(trace["x"]) <= 500
+        assert trace["x"].dtype == trace["y"].dtype == np.float32
+    assert len(go.Figure(figure).to_json()) < 60_000
+    assert figure["layout"]["xaxis"]["title"]["text"] == "TTFT, ms"
+
+
+def test_the_ecdf_of_four_values_has_their_steps() -> None:
+    (trace,) = figures.ecdf([(style.ROLES[0], "m", sample(np.array([4.0, 1.0, 2.0, 2.0])))], X)["data"]
+    assert list(trace["x"]) == [1, 2, 2, 4]
+    assert list(trace["y"]) == [0.25, 0.5, 0.75, 1.0]
+    assert trace["line"]["shape"] == "hv"
+
+
+def test_the_tail_leaves_the_last_value_out_as_nothing_lies_above_it() -> None:
+    (trace,) = figures.tail([(style.ROLES[0], "m", sample(np.array([1.0, 2.0, 3.0, 4.0])))], X)["data"]
+    assert list(trace["y"]) == [0.75, 0.5, 0.25]
+
+
+def test_an_empty_side_draws_no_line() -> None:
+    empty = (style.ROLES[1], "replay", sample(np.empty(0)))
+    assert len(figures.ecdf([LARGE[0], empty], X)["data"]) == 1
+    assert len(figures.percentile_curve([empty], X, Estimator.LINEAR)["data"]) == 0
+
+
+def test_a_log_axis_has_plain_ticks_and_its_range_in_powers() -> None:
+    layout = Axis("ms", log=True, range=(1, 1000)).layout(False)
+    assert layout["range"] == [0.0, 3.0]
+    assert "1,000" in layout["ticktext"]
+    assert len(layout["tickvals"]) == len(layout["ticktext"])
+
+
+def test_small_multiples_are_one_figure_with_one_legend() -> None:
+    x = np.arange(5.0)
+    panel = figures.lines([Series(style.ROLES[0], "m", x, x), Series(style.ROLES[1], "r", x, x)], Axis("s"), Axis("ms"))
+    figure = figures.small_multiples([(name, panel) for name in "abcd"], columns=2)
+    assert len(figure["data"]) == 8
+    assert [trace["showlegend"] for trace in figure["data"]] == [True, True] + [False] * 6
+    assert {trace["xaxis"] for trace in figure["data"]} == {"x", "x2", "x3", "x4"}
+    go.Figure(figure)
+
+
+def test_a_gantt_is_one_trace_per_side_with_a_break_after_each_span() -> None:
+    lane, start, end = np.array([0.0, 1.0]), np.array([0.0, 2.0]), np.array([1.0, 3.0])
+    figure = figures.gantt([(style.ROLES[0], "m", lane, start, end)], Axis("s"), Axis("lane"))
+    (trace,) = figure["data"]
+    assert list(trace["x"][:2]) == [0, 1]
+    assert np.isnan(trace["x"][2])
+    assert np.isnan(trace["y"][5])
+
+
+def test_a_heat_map_diverges_around_zero_and_can_be_clicked() -> None:
+    figure = figures.heat(["a"], ["b"], np.array([[0.1]]), Axis("x"), Axis("y"), legend="error", limit=0.2)
+    assert (figure["data"][0]["zmin"], figure["data"][0]["zmid"], figure["data"][0]["zmax"]) == (-0.2, 0, 0.2)
+    handle = figures.handles(["a"], ["b"], ["3.4"], ["words"])
+    assert handle["customdata"] == ["3.4"]
+    go.Figure({"data": [*figure["data"], handle]})
+
+
+def test_cells_are_named_by_the_counts_they_hold() -> None:
+    assert [cell_name(cell) for cell in (-1, 0, 2, 4, 5)] == ["0", "1", "2", "4–5", "6–7"]
+    assert cell_name(7, exact=True) == "7"
+
+
+def test_a_cell_of_a_link_says_which_counts_it_fixes() -> None:
+    cell = cell_of("decode_only", "12.3")
+    assert cell is not None
+    assert (cell.decode_kv_cell, cell.decode_requests, cell.new_cell) == (12, 3, None)
+    assert cell_of("mixed", "nonsense") is None
+
+
+def test_nanoseconds_become_seconds_for_moments_and_milliseconds_for_durations() -> None:
+    table = in_units(pa.table({"dispatched_ns": [1_500_000_000], "ttft_ns": [2_500_000], "n": [3], "e2e_ns": [None]}))
+    assert table.to_pylist() == [{"dispatched_s": 1.5, "ttft_ms": 2.5, "n": 3, "e2e_ms": None}]
+
+
+def test_markdown_has_units_in_headers_signs_and_a_dash_for_unknown() -> None:
+    rows = pa.table({"metric": ["TTFT"], "gap": [5.04], "n": [None]})
+    columns = [Column("metric", "Metric"), Column("gap", "Gap (%)", "%+.1f"), Column("n", "n", "%d")]
+    assert markdown_table(rows, columns).splitlines() == [
+        "| Metric | Gap (%) | n |",
+        "|---|---:|---:|",
+        "| TTFT | +5.0 | – |",
+    ]
+    assert shown(0.8173, Column("x", "x", "percent")) == "81.7 %"
+
+
+def test_downloads_hold_the_rows() -> None:
+    rows = pa.table({"kind": pa.array(["a", "b"]).dictionary_encode(), "members": [[1, 2], []]})
+    assert as_csv(rows).decode().splitlines()[0] == '"kind","members"'
+    assert as_parquet(rows)[:4] == b"PAR1"
+
+
+def test_a_contract_is_read_gate_by_gate() -> None:
+    assert [gate.text for gate in parse_gates("ttft.mean<=10%; e2e.p90<=15%")] == ["ttft.mean<=10%", "e2e.p90<=15%"]
+    with pytest.raises(GapscopeError, match="expected"):
+        parse_gates("be good")
+
+
+def test_figures_hold_only_what_json_can() -> None:
+    json.loads(go.Figure(figures.bars(["a"], [(style.ROLES[0], "m", [None])], Axis(""), Axis("ms"))).to_json())

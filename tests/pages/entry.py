@@ -1,0 +1,5 @@
+"""What `streamlit run dashboard/app.py` does, for tests without a browser."""
+
+from dashboard.app import main
+
+main()

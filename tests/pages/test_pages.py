@@ -1,0 +1,196 @@
+"""Every page in every state that a store can be in: never an exception, always a sentence."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import synthetic
+from conftest import Open, run_id
+from streamlit.testing.v1 import AppTest
+
+from dashboard.view import PAGES
+
+WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity")]
+COMPARING = [page for page in PAGES if page not in ("runs", "what_if")]
+
+
+def words(app: AppTest) -> str:
+    """Everything that a page says."""
+    kinds = ("markdown", "caption", "info", "warning", "error")
+    return "\n".join(element.value for kind in kinds for element in app.get(kind))
+
+
+def charts(app: AppTest) -> list[dict]:
+    return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_empty_store_is_said(opened: Open, tmp_path: Path, page: str) -> None:
+    app = opened(tmp_path, page)
+    assert not app.exception
+    assert "no run" in words(app).lower() or "empty" in words(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_measured_run_alone(opened: Open, tmp_path: Path, page: str) -> None:
+    synthetic.write(tmp_path, "measured", "ample8")
+    app = opened(tmp_path, page)
+    assert not app.exception
+    assert not app.error
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_pair(opened: Open, paired: Path, page: str) -> None:
+    app = opened(paired, page)
+    assert not app.exception
+    assert not app.error
+    if page in WITH_CHARTS:
+        assert charts(app)
+    if page in COMPARING:
+        said = words(app)
+        assert run_id(paired, "ample8").replace("-", "\\-") in said
+        assert "**blind prediction**" in said
+        assert "population: every request, dispatched in profile" in said
+        assert "of modelled time" in said
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_tables_that_were_not_recorded_are_said(opened: Open, paired: Path, page: str) -> None:
+    app = opened(paired, page, m=run_id(paired, "thin"))
+    assert not app.exception
+    assert not app.error
+    if page in ("passes", "cache_events"):
+        assert "Not recorded" in words(app) or charts(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_several_candidates(opened: Open, paired: Path, page: str) -> None:
+    replays = [run_id(paired, slug) for slug in ("ample8-replay", "ample8_repeat", "broken", "thin")]
+    app = opened(paired, page, r=replays)
+    assert not app.exception
+    assert not app.error
+
+
+@pytest.mark.parametrize("page", COMPARING)
+def test_a_link_to_an_absent_run_says_what_it_expected(opened: Open, paired: Path, page: str) -> None:
+    app = opened(paired, page, m="ample8-0123456789ab")
+    assert not app.exception
+    (error,) = app.error
+    assert "run ample8 with content digest 0123456789ab" in error.value
+    assert run_id(paired, "ample8") in error.value
+    assert not charts(app)
+
+
+def test_an_altered_run_is_named_and_not_scored(opened: Open, tmp_path: Path, paired: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(paired, store)
+    file = store / run_id(store, "ample8") / "requests.parquet"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+    app = opened(store, "verdict", m=run_id(store, "ample8"), r=run_id(store, "ample8-replay"))
+    assert not app.exception
+    assert any("requests.parquet" in error.value for error in app.error)
+    assert not charts(app)
+
+
+def test_a_failed_run_stays_visible(opened: Open, paired: Path) -> None:
+    app = opened(paired, "runs")
+    table = app.dataframe[0].value
+    assert len(table) == 6
+    assert list(table[table["run"].str.startswith("broken")]["light"]) == ["▲ failed"]
+
+
+def test_a_malformed_run_stays_visible(opened: Open, paired: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(paired, store)
+    (store / run_id(store, "broken") / "run.json").write_text("{")
+    table = opened(store, "runs").dataframe[0].value
+    assert "malformed" in " ".join(table["light"])
+
+
+def test_unlike_runs_have_no_gaps_until_that_is_acknowledged(opened: Open, paired: Path) -> None:
+    other = run_id(paired, "other-part")
+    app = opened(paired, "verdict", r=other)
+    assert "Not like for like" in words(app)
+    assert "not like for like" in set(app.dataframe[0].value["state"])
+    assert app.dataframe[0].value["gap"].isna().all()
+    assert not charts(app)
+    app.checkbox(key="ack").check().run()
+    assert app.dataframe[0].value["gap"].notna().any()
+    assert "**not like for like**" not in words(app)
+    app = opened(paired, "verdict", r=other, ack="true")
+    assert app.dataframe[0].value["gap"].notna().any()
+
+
+def test_an_acknowledgement_is_about_one_pair(opened: Open, paired: Path) -> None:
+    app = opened(paired, "verdict", r=run_id(paired, "other-part"), ack="true")
+    app.button(key="repeat").click().run()
+    assert app.checkbox(key="ack").value is False
+
+
+def test_a_link_restores_shared_and_own_controls(opened: Open, paired: Path) -> None:
+    app = opened(
+        paired, "percentiles", m=run_id(paired, "ample8"), r=run_id(paired, "ample8_repeat"), pop="matched source-turns",
+        est="nearest rank", phase="all phases", metric="TPOT", curve="tail", pct_x="linear",
+    )  # fmt: skip
+    assert app.session_state["pop"] == "matched"
+    assert app.session_state["est"] == "nearest_rank"
+    assert app.session_state["metric"] == "tpot"
+    assert charts(app)[0]["layout"]["xaxis"]["title"]["text"] == "TPOT, ms"
+    assert "**measured against measured**" in words(app)
+
+
+def test_a_link_in_other_words_is_understood(opened: Open, paired: Path) -> None:
+    app = opened(paired, "verdict", pop="matched", win="observed_span")
+    assert (app.session_state["pop"], app.session_state["win"]) == ("matched", "observed_span")
+
+
+def test_a_newer_link_is_refused(opened: Open, paired: Path) -> None:
+    app = opened(paired, "verdict", v="9")
+    assert "version 9" in app.error[0].value
+
+
+def test_swap_and_repeat(opened: Open, paired: Path) -> None:
+    measured, replay = run_id(paired, "ample8"), run_id(paired, "ample8-replay")
+    app = opened(paired, "verdict")
+    assert (app.session_state["m"], app.session_state["r"]) == (measured, [replay])
+    app.button(key="repeat").click().run()
+    assert app.session_state["r"] == [replay, run_id(paired, "ample8_repeat")]
+    app.button(key="swap").click().run()
+    assert (app.session_state["m"], app.session_state["r"][0]) == (replay, measured)
+    assert not app.exception
+
+
+def test_gates_are_judged_and_a_bad_one_explains_itself(opened: Open, paired: Path) -> None:
+    app = opened(paired, "verdict", gates="ttft.mean<=5% e2e.mean<=50%")
+    assert "1 of 2 gates hold" in words(app)
+    assert "expected metric.statistic" in opened(paired, "verdict", gates="fast").error[0].value
+
+
+def test_a_cell_of_a_link_shows_its_passes(opened: Open, paired: Path) -> None:
+    app = opened(paired, "passes", cls="decode only", cell="17.1")
+    assert "Passes in the cell" in words(app)
+
+
+def test_every_chart_has_a_name_and_every_axis_a_unit(opened: Open, paired: Path) -> None:
+    for page in WITH_CHARTS:
+        app = opened(paired, page)
+        for chart in app.get("plotly_chart"):
+            assert run_id(paired, "ample8") in chart.proto.alt or "replay" in chart.proto.alt, page
+            assert len(chart.proto.spec) < 300_000, page
+
+
+def test_knobs_of_a_link_are_changes(opened: Open, paired: Path) -> None:
+    app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_lanes="2", k_kv_blocks="128")
+    assert not app.exception
+    assert "**kv\\_blocks** 512 → 128" in words(app)
+    assert "**lanes** 4 → 2" in words(app)
+
+
+def test_knobs_that_contradict_each_other_are_said_before_anything_runs(opened: Open, paired: Path) -> None:
+    app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_max_num_batched_tokens="8")
+    assert "max_num_batched_tokens=8" in app.error[0].value
