@@ -10,13 +10,11 @@ import pyarrow as pa
 
 from engine.bundle.arrays import coded, lists, numbers, texts
 from engine.bundle.schema import RESOLUTIONS
-from engine.replay_blocks import Blocks, spans
+from engine.replay_blocks import Blocks, as_table, served_by, spans
+from engine.replay_events import kv_events
 from engine.replay_result import Ints, ReplayResult
-from engine.serving.contract import ServerRecord
 from engine.serving.members import members
-from engine.serving.record import EVICT
 from engine.timing.contract import PassQueries, PassTimes
-from engine.workload.content import NO_KEY
 
 BATCH_ROWS = 500_000
 """About how many tokens a batch of the tables that grow with tokens holds."""
@@ -28,8 +26,6 @@ QUERY_COLUMNS = (
     "num_decode_requests",
     "sum_decode_kv_tokens",
 )
-SERVED_BY = "0"
-"""``worker_id`` of the one replica; its only rank is 0."""
 
 
 def play_name(source_trace_id: str, incarnation: int) -> str:
@@ -95,7 +91,7 @@ class Tables:
             "agent_depth": numbers(np.array([c.depth for c in talks], np.int64)),
             "phase": coded(dispatched >= 0, ("warmup", "profile")),
             "status": coded(~np.array(sent.ok, np.bool_), ("ok", "canceled")),
-            **self._served_by(len(talks)),
+            **served_by(len(talks)),
             "scheduled_ns": numbers(np.array(sent.scheduled_ns, np.int64)),
             "dispatched_ns": numbers(dispatched),
             "received_ns": numbers(served["received_ns"]),
@@ -118,7 +114,7 @@ class Tables:
             columns["prompt_block_hashes"] = self._blocks.lists(everyone, np.zeros_like(prompt), prompt_blocks)
             columns["output_block_hashes"] = self._blocks.lists(everyone, prompt_blocks, with_outputs)
         order = np.lexsort((self._rank, dispatched))
-        return _table(columns).take(numbers(order))
+        return as_table(columns).take(numbers(order))
 
     def passes(self) -> Iterator[pa.RecordBatch]:
         """One row per forward pass, with its batch where that is asked for."""
@@ -152,7 +148,7 @@ class Tables:
         columns |= {
             "pass_index": ordinal,
             "step": ordinal,
-            **self._served_by(last - first),
+            **served_by(last - first),
             "phase": coded(np.maximum(phase, 0), [p.name for p in phases]),
             "duration_ns": numbers(passes["end_ns"] - passes["start_ns"]),
             "kv_blocks_total": numbers(np.full(last - first, usable_blocks(self.result.knobs["kv_blocks"]), np.int64)),
@@ -200,7 +196,7 @@ class Tables:
         rows = self.result.record.admissions
         columns = {
             "request_id": coded(rows["index"], self._names),
-            **self._served_by(len(rows["index"])),
+            **served_by(len(rows["index"])),
             **{
                 name: numbers(rows[name])
                 for name in (
@@ -215,49 +211,11 @@ class Tables:
             },
         }
         order = np.lexsort((self._rank[rows["index"]], rows["time_ns"]))
-        return _table(columns).take(numbers(order))
+        return as_table(columns).take(numbers(order))
 
     def kv_events(self) -> pa.Table:
-        """Every cache event; in a pass preemptions first, then by request what it hit, evicted and stored."""
-        record, blocks = self.result.record, self._blocks
-        gone, admitted, events = record.preemptions, record.admissions, record.events
-        keep = (admitted["hit_blocks"] > 0) | admitted["is_readmission"]
-        admitted = {name: column[keep] for name, column in admitted.items()}
-        whole = _computed_at_preemption(record) // self.result.keys.block_size
-        again = np.where(admitted["is_readmission"], _READMIT, _HIT)
-        kind = np.concatenate([np.full(len(whole), _PREEMPT), again, np.where(events["kind"] == EVICT, _EVICT, _STORE)])
-        pass_index = np.concatenate([gone["pass_index"], admitted["pass_index"], events["pass_index"]])
-        index = np.concatenate([gone["index"], admitted["index"], events["index"]])
-        # The blocks of a preemption or an admission are the first of their request; a partly filled one has no hash.
-        leading = np.concatenate([whole, admitted["hit_blocks"]])
-        first_keys = blocks.keys(np.repeat(index[: len(leading)], leading), spans(np.zeros_like(leading), leading))
-        keys = np.concatenate([first_keys, record.event_keys[spans(events["first_key"], events["num_keys"])]])
-        offsets = np.concatenate([[0], np.cumsum(np.concatenate([leading, events["num_keys"]]))])
-        parents = np.full(len(kind), NO_KEY, np.int64)
-        stores = np.flatnonzero(kind == _STORE)
-        parents[stores] = blocks.parents(keys[offsets[stores]])
-        time = record.passes["start_ns"][pass_index]
-        released = np.concatenate([np.zeros_like(leading), events["released_ns"]])
-        columns = {
-            "time_ns": numbers(time),
-            "pass_index": numbers(pass_index),
-            **self._served_by(len(kind)),
-            "kind": coded(kind, KINDS_OF_EVENT),
-            "request_id": coded(index, self._names),
-            "num_blocks": numbers(np.concatenate([gone["num_blocks"], admitted["hit_blocks"], events["num_keys"]])),
-            "block_hashes": lists(offsets, numbers(blocks.hashes(keys))),
-            "parent_hash": numbers(blocks.hashes(parents), parents != NO_KEY),
-            "reason": coded(np.where((kind == _EVICT) | (kind == _PREEMPT), 0, -1), ("capacity",)),
-            "age_ns": numbers(time - released, kind == _EVICT),
-        }
-        own = np.arange(len(kind)) >= len(
-            leading
-        )  # of one request: what it hit comes before what it evicted and stored
-        turn = np.concatenate(
-            [np.full(len(whole), -1), admitted["seq"], _seq_of(record, events["index"], events["pass_index"])]
-        )
-        table = _table(columns).take(numbers(np.lexsort((own, turn, pass_index))))
-        return table.append_column("event_index", numbers(np.arange(len(kind))))
+        """Every cache event (:mod:`engine.replay_events`)."""
+        return kv_events(self.result, self._blocks, self._names)
 
     def coverage(self) -> pa.Table:
         """One row per distinct query to the timing model, with how often it was put and the time that rests on it."""
@@ -284,7 +242,7 @@ class Tables:
             "modelled_ns": numbers(modelled),
             "sites": coded(times.sites[order[at]], times.site_names),
         }
-        return _table(columns)
+        return as_table(columns)
 
     def _released(self) -> Ints:
         """When the engine let each request go: at the end of its last pass, or when it learned of the cancel."""
@@ -293,44 +251,10 @@ class Tables:
             ends[index] = time
         return ends
 
-    def _served_by(self, rows: int) -> dict[str, pa.Array]:
-        zeros = np.zeros(rows, np.int64)
-        return {"worker_id": coded(zeros, (SERVED_BY,)), "dp_rank": numbers(zeros)}
-
-
-KINDS_OF_EVENT = ("hit", "store", "evict", "preempt", "readmit")
-_HIT, _STORE, _EVICT, _PREEMPT, _READMIT = range(5)
-
 
 def usable_blocks(kv_blocks: int) -> int:
     """KV blocks that requests can hold: vLLM keeps one as its null block."""
     return kv_blocks - 1
-
-
-def _seq_of(record: ServerRecord, index: Ints, pass_index: Ints) -> Ints:
-    """The admission under which each request ran in a pass, which is its place in the batch; -1 where unknown."""
-    admissions, passes = record.admissions, len(record.passes["start_ns"])
-    began = admissions["index"] * passes + admissions["pass_index"]
-    order = np.argsort(began)
-    at = np.searchsorted(began[order], index * passes + pass_index, side="right") - 1
-    return np.where(index >= 0, admissions["seq"][order][at], -1)
-
-
-def _computed_at_preemption(record: ServerRecord) -> Ints:
-    """Tokens with KV that each preempted request had: those of the admission that the preemption ended."""
-    admissions, chunks, stretches = record.admissions, record.prefill_chunks, record.stretches
-    computed = np.zeros(len(admissions["seq"]) and int(admissions["seq"].max()) + 1, np.int64)
-    np.maximum.at(computed, chunks["seq"], chunks["computed_before"] + chunks["scheduled_tokens"])
-    decoded = stretches["last_pass"] - stretches["first_pass"]
-    np.maximum.at(computed, stretches["seq"], stretches["computed_after_first"] + decoded)
-    gone = record.preemptions["index"]
-    by_request = np.lexsort((admissions["ordinal"], admissions["index"]))
-    first = np.searchsorted(admissions["index"][by_request], gone)
-    earlier = np.zeros_like(gone)
-    order = np.argsort(gone, kind="stable")
-    starts = np.searchsorted(gone[order], gone[order])
-    earlier[order] = np.arange(len(gone)) - starts
-    return computed[admissions["seq"][by_request[first + earlier]]]
 
 
 def _ranges(rows_per_pass: Ints) -> Iterator[tuple[int, int]]:
@@ -355,7 +279,3 @@ def _coded(values: Sequence[str]) -> pa.DictionaryArray:
     codes: dict[str, int] = {}
     indices = [codes.setdefault(value, len(codes)) for value in values]
     return coded(np.array(indices, np.int32), list(codes))
-
-
-def _table(columns: dict[str, pa.Array]) -> pa.Table:
-    return pa.Table.from_arrays(list(columns.values()), names=list(columns))

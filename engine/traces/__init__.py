@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -55,3 +58,27 @@ def find_trace(stores: Sequence[Path], digest: str) -> Path:
     raise GapscopeError(
         f"The trace with digest {digest[:DIGEST_CHARS]} is in none of {where}: name its file with --trace FILE."
     )
+
+
+def keep_trace(path: Path, trace: Trace, stores: Sequence[Path]) -> None:
+    """Put the file of a trace into the last store, unless one of them has it, so that its replays can be varied.
+
+    Raises:
+        GapscopeError: the store cannot be written.
+    """
+    try:
+        find_trace(stores, trace.digest)
+        return
+    except GapscopeError:
+        pass
+    folder = Path(stores[-1]) / TRACE_FOLDER
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "_", trace.name)[:64]
+    final = folder / f"{name}-{trace.digest[:DIGEST_CHARS]}{Path(path).suffix or '.trace'}"
+    partial = folder / f".{final.name}.{os.getpid()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, partial)
+        partial.replace(final)
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        raise GapscopeError(f"The trace cannot be kept in {folder}: {error.strerror or error}.") from None

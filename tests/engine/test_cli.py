@@ -53,6 +53,32 @@ def test_replay_prints_the_id_of_a_sound_run(trace: Path, tmp_path: Path, capsys
     assert capsys.readouterr().out.strip() == run_id  # the same again is the same run
 
 
+def test_a_replay_can_be_varied_from_its_own_record(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = tmp_path / "store"
+    assert cli.main(replay_arguments(trace, store, "--set", "lanes=2")) == 0
+    first = capsys.readouterr().out.strip()
+    trace.unlink()  # the store has kept it
+    assert cli.main(["replay", "--like", first, "--set", "kv_blocks=500", "--store", str(store)]) == 0
+    second = open_bundle(store / capsys.readouterr().out.strip())
+    assert second.lineage["parent_run"] == first
+    assert second.lineage["knobs_changed"] == {"kv_blocks": {"from": 8192, "to": 500}}
+    assert second.lineage["config"]["lanes"] == 2
+
+
+def test_an_altered_run_is_not_replayed(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = tmp_path / "store"
+    assert cli.main(replay_arguments(trace, store)) == 0
+    run_id = capsys.readouterr().out.strip()
+    file = store / run_id / "requests.parquet"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    assert cli.main(["replay", "--like", run_id, "--store", str(store)]) == terminal.BAD_INPUT
+    assert "requests.parquet" in capsys.readouterr().err
+
+
 def test_dry_run_shows_every_knob_with_its_origin_and_writes_nothing(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,76 @@
+"""What the engine's commands share: where runs lie, how a run or the passes of one are named."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from engine.stores import VARIABLE, default_stores
+
+if TYPE_CHECKING:
+    from engine.bundle import Bundle
+    from engine.timing import FitSource
+
+Commands = Any  # argparse has no public name for what add_subparsers returns
+
+
+def add_command(commands: Commands, name: str, summary: str, text: str, **options: Any) -> argparse.ArgumentParser:
+    """A command with its one-line summary and a longer text with examples."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.\n\n{text}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        **options,
+    )
+    return parser
+
+
+def store_options() -> argparse.ArgumentParser:
+    """The options that say where runs lie, for ``parents=[...]`` of a command."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(
+        "--store",
+        action="append",
+        type=Path,
+        metavar="FOLDER",
+        help=f"a folder of runs; repeat it for several, the last gets new runs (default: {VARIABLE}, "
+        "else the sample runs and ./runs)",
+    )
+    return parser
+
+
+def stores_of(arguments: argparse.Namespace) -> list[Path]:
+    """The folders of runs that a command looks at; new runs go into the last."""
+    return arguments.store or default_stores()
+
+
+def add_fit_options(parser: argparse.ArgumentParser) -> None:
+    """The options of everything that fits a timing model."""
+    parser.add_argument("--force", action="store_true", help="pool passes of deployments that are known to differ")
+
+
+def sound_run(stores: Sequence[Path], ref: str) -> Bundle:
+    """The run that ``ref`` means.
+
+    Raises:
+        GapscopeError: there is none, or it was altered since it was sealed.
+    """
+    from engine.bundle import find_bundle
+
+    bundle = find_bundle(stores, ref)
+    bundle.require_intact()
+    return bundle
+
+
+def fit_sources(texts: Sequence[str], stores: Sequence[Path]) -> list[FitSource]:
+    """The passes that texts like ``RUN`` and ``RUN:warmup,profile`` mean."""
+    from engine.timing import FitSource
+
+    sources = []
+    for text in texts:
+        run, _, phases = text.partition(":")
+        sources.append(FitSource(sound_run(stores, run), tuple(phases.split(",")) if phases else None))
+    return sources

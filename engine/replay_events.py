@@ -1,0 +1,89 @@
+"""The cache events of a replay: what was hit, stored, evicted, preempted and readmitted, block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from engine.bundle.arrays import coded, lists, numbers
+from engine.replay_blocks import Blocks, as_table, served_by, spans
+from engine.replay_result import Ints, ReplayResult
+from engine.serving.contract import ServerRecord
+from engine.serving.record import EVICT
+from engine.workload.content import NO_KEY
+
+KINDS = ("hit", "store", "evict", "preempt", "readmit")
+_HIT, _STORE, _EVICT, _PREEMPT, _READMIT = range(5)
+
+
+def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str]) -> pa.Table:
+    """Every cache event; in a pass preemptions first, then by request what it hit, evicted and stored.
+
+    ``names`` are the ids of the requests, by index. A hit or readmission lists the blocks that were reused, a
+    preemption those that were given up.
+    """
+    record = result.record
+    gone, admitted, events = record.preemptions, record.admissions, record.events
+    keep = (admitted["hit_blocks"] > 0) | admitted["is_readmission"]
+    admitted = {name: column[keep] for name, column in admitted.items()}
+    whole = _computed_at_preemption(record) // result.keys.block_size
+    again = np.where(admitted["is_readmission"], _READMIT, _HIT)
+    kind = np.concatenate([np.full(len(whole), _PREEMPT), again, np.where(events["kind"] == EVICT, _EVICT, _STORE)])
+    pass_index = np.concatenate([gone["pass_index"], admitted["pass_index"], events["pass_index"]])
+    index = np.concatenate([gone["index"], admitted["index"], events["index"]])
+    # The blocks of a preemption or an admission are the first of their request; a partly filled one has no hash.
+    leading = np.concatenate([whole, admitted["hit_blocks"]])
+    first_keys = blocks.keys(np.repeat(index[: len(leading)], leading), spans(np.zeros_like(leading), leading))
+    keys = np.concatenate([first_keys, record.event_keys[spans(events["first_key"], events["num_keys"])]])
+    offsets = np.concatenate([[0], np.cumsum(np.concatenate([leading, events["num_keys"]]))])
+    parents = np.full(len(kind), NO_KEY, np.int64)
+    stores = np.flatnonzero(kind == _STORE)
+    parents[stores] = blocks.parents(keys[offsets[stores]])
+    time = record.passes["start_ns"][pass_index]
+    released = np.concatenate([np.zeros_like(leading), events["released_ns"]])
+    columns = {
+        "time_ns": numbers(time),
+        "pass_index": numbers(pass_index),
+        **served_by(len(kind)),
+        "kind": coded(kind, KINDS),
+        "request_id": coded(index, names),
+        "num_blocks": numbers(np.concatenate([gone["num_blocks"], admitted["hit_blocks"], events["num_keys"]])),
+        "block_hashes": lists(offsets, numbers(blocks.hashes(keys))),
+        "parent_hash": numbers(blocks.hashes(parents), parents != NO_KEY),
+        "reason": coded(np.where((kind == _EVICT) | (kind == _PREEMPT), 0, -1), ("capacity",)),
+        "age_ns": numbers(time - released, kind == _EVICT),
+    }
+    own = np.arange(len(kind)) >= len(leading)  # what a request hit comes before what it evicted and stored
+    turn = np.concatenate(
+        [np.full(len(whole), -1), admitted["seq"], _seq_of(record, events["index"], events["pass_index"])]
+    )
+    table = as_table(columns).take(numbers(np.lexsort((own, turn, pass_index))))
+    return table.append_column("event_index", numbers(np.arange(len(kind))))
+
+
+def _seq_of(record: ServerRecord, index: Ints, pass_index: Ints) -> Ints:
+    """The admission under which each request ran in a pass, which is its place in the batch; -1 where unknown."""
+    admissions, passes = record.admissions, len(record.passes["start_ns"])
+    began = admissions["index"] * passes + admissions["pass_index"]
+    order = np.argsort(began)
+    at = np.searchsorted(began[order], index * passes + pass_index, side="right") - 1
+    return np.where(index >= 0, admissions["seq"][order][at], -1)
+
+
+def _computed_at_preemption(record: ServerRecord) -> Ints:
+    """Tokens with KV that each preempted request had: those of the admission that the preemption ended."""
+    admissions, chunks, stretches = record.admissions, record.prefill_chunks, record.stretches
+    computed = np.zeros(len(admissions["seq"]) and int(admissions["seq"].max()) + 1, np.int64)
+    np.maximum.at(computed, chunks["seq"], chunks["computed_before"] + chunks["scheduled_tokens"])
+    decoded = stretches["last_pass"] - stretches["first_pass"]
+    np.maximum.at(computed, stretches["seq"], stretches["computed_after_first"] + decoded)
+    gone = record.preemptions["index"]
+    by_request = np.lexsort((admissions["ordinal"], admissions["index"]))
+    first = np.searchsorted(admissions["index"][by_request], gone)
+    earlier = np.zeros_like(gone)
+    order = np.argsort(gone, kind="stable")
+    starts = np.searchsorted(gone[order], gone[order])
+    earlier[order] = np.arange(len(gone)) - starts
+    return computed[admissions["seq"][by_request[first + earlier]]]
