@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from engine import knobs as knob_table
 from engine.bundle import Bundle, BundleWriter, slugify
+from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.replay_identity import identity_of, knobs_from_run, lineage_of
 from engine.replay_result import ReplayResult
@@ -79,12 +78,12 @@ def simulate(
     asked = knob_table.resolve(knobs)
     values = resolve_host_terms(asked, model)
     begun, begun_cpu = time.perf_counter(), time.process_time()
-    keys = block_keys_of(trace, values["block_size"])
-    client = ClosedLoopClient(trace, values, keys)
-    if server is None:
-        server = make_server(server_config(values), timing, values["core"])
-    watch = _Watch(progress, cancel, begun) if progress or cancel else None
-    with _collector_paused():
+    with collector_paused():
+        keys = block_keys_of(trace, values["block_size"])
+        client = ClosedLoopClient(trace, values, keys)
+        if server is None:
+            server = make_server(server_config(values), timing, values["core"])
+        watch = _Watch(progress, cancel, begun) if progress or cancel else None
         aborted = _run(client, server, watch)
         record = server.finish()
     host = {"wall_s": time.perf_counter() - begun, "cpu_s": time.process_time() - begun_cpu}
@@ -112,18 +111,6 @@ def _run(client: ClosedLoopClient, server: Server, watch: _Watch | None) -> dict
             now = max(now, until)
         else:
             return aborted
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection: a replay makes next to none, and each full collection walks the whole trace."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 class _Watch:

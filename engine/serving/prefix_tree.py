@@ -18,18 +18,20 @@ class Node:
     """Blocks ``start`` to ``end`` of every request whose keys lead here; their keys are ``keys[start:end]``.
 
     ``keys`` is None for content that only the request ``owner`` can have. ``runs`` and ``writers`` belong to the
-    pool and the scheduler: who holds the content, and which running requests are yet to compute some of it.
+    pool and the scheduler: who holds the content, and which running requests are yet to compute some of it. ``ends``
+    counts the paths in use that end here.
     ``overlapping`` says that some block of the node may be held more than once; otherwise the runs are in order,
     without gaps, from ``start`` on.
     """
 
-    __slots__ = ("children", "end", "keys", "overlapping", "owner", "runs", "start", "writers")
+    __slots__ = ("children", "end", "ends", "keys", "overlapping", "owner", "runs", "start", "writers")
 
     def __init__(self, keys: Keys | None, start: int, end: int, owner: int = -1) -> None:
         self.keys = keys
         self.start = start
         self.end = end
         self.owner = owner
+        self.ends = 0
         self.children: dict[int, Node] | None = None
         self.runs: list[Any] = []
         self.writers: list[Any] | None = None
@@ -48,9 +50,10 @@ class PrefixTree:
         self._on_split = on_split
 
     def path(self, keys: Keys) -> list[Node]:
-        """The nodes that cover exactly ``keys``, in order; those that were missing are added.
+        """The nodes that cover exactly ``keys``, in order; what was missing is added.
 
-        The list is kept, not copied: it must not change afterwards.
+        A leaf at which no path in use ends (see ``Node.ends``) grows, so a conversation stays one node for as long as
+        nobody branches off. ``keys`` are kept, not copied: they must not change afterwards.
         """
         path: list[Node] = []
         node = self._root
@@ -68,6 +71,10 @@ class PrefixTree:
             node = path[-1]
             position = node.end
         if position < end:
+            if path and node.children is None and not node.ends:
+                node.keys = keys
+                node.end = end
+                return path
             rest = Node(keys, position, end)
             if node.children is None:
                 node.children = {}
@@ -96,6 +103,8 @@ class PrefixTree:
         assert node.keys is not None
         tail = Node(node.keys, position, node.end)
         tail.children = node.children
+        tail.ends = node.ends
+        node.ends = 0
         node.children = {node.keys[position]: tail}
         node.end = position
         self.splits += 1

@@ -156,6 +156,7 @@ class SkippingServer:
             state.keys = keys if isinstance(keys, array) and keys.typecode == "q" else array("q", keys)
             state.total_blocks = total
             self._find_path(state)
+            self._count_end(state, 1)
         self._requests[index] = state
         self._waiting.append(state)
 
@@ -169,6 +170,7 @@ class SkippingServer:
             self._head_is_blocked = False
         else:
             return
+        self._count_end(request, -1)
         request.aborted_in = self._next_pass
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
@@ -397,6 +399,7 @@ class SkippingServer:
             if request is not None and pass_index == last:
                 finished.append(Finished(request.index, last, end_ns))
                 self._leave(request, end_ns)
+                self._count_end(request, -1)
         return finished
 
     # -- requests come and go ----------------------------------------------------------------------------------
@@ -507,6 +510,15 @@ class SkippingServer:
             cursor += 1
         request.cursor = cursor
         return path
+
+    def _count_end(self, request: ScheduledRequest, by: int) -> None:
+        """Count the request among those whose shared content ends at a node, or take it out again."""
+        if request.keys:
+            path = request.path if request.splits == self._tree.splits else self._find_path(request)
+            node = path[-1]
+            if node.keys is None:
+                node = path[-2]
+            node.ends += by
 
     def _claim(self, request: ScheduledRequest) -> None:
         """Note which content the request is about to compute, and whether anybody else has it or computes it."""

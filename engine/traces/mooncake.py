@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.traces.tree import Conversation, Play, Trace, Turn
 
@@ -34,6 +35,7 @@ def looks_like(first_line: bytes) -> bool:
     return isinstance(row, dict) and "input_length" in row and "hash_ids" in row
 
 
+@collector_paused()
 def read(path: Path, data: bytes) -> Trace:
     """The trace in ``data``, the bytes of the file at ``path``.
 

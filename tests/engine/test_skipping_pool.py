@@ -55,10 +55,16 @@ def lost(pool):
     return out
 
 
+def live(path):
+    """Marks a path as in use, so that its last node stays as it is."""
+    path[-1].ends += 1
+    return path
+
+
 def test_paths_share_what_prompts_share_and_nodes_are_cut_where_they_part():
     _, tree = made()
-    assert spans(tree.path(keys(1, 2, 3, 4))) == [(0, 4)]
-    assert spans(tree.path(keys(1, 2, 3, 4, 5, 6))) == [(0, 4), (4, 6)]
+    assert spans(live(tree.path(keys(1, 2, 3, 4)))) == [(0, 4)]
+    assert spans(live(tree.path(keys(1, 2, 3, 4, 5, 6)))) == [(0, 4), (4, 6)]
     assert tree.splits == 0
     assert spans(tree.path(keys(1, 2, 9))) == [(0, 2), (2, 3)]
     assert tree.splits == 1
@@ -67,6 +73,23 @@ def test_paths_share_what_prompts_share_and_nodes_are_cut_where_they_part():
     assert spans(tree.path(keys(1, 2, 3, 8, 5, 6))) == [(0, 2), (2, 3), (3, 6)]
     assert spans(tree.path(keys(7))) == [(0, 1)]
     assert tree.path(keys()) == []
+
+
+def test_a_leaf_grows_unless_a_path_in_use_ends_there():
+    _, tree = made()
+    first = live(tree.path(keys(1, 2)))
+    assert spans(tree.path(keys(1, 2, 3))) == [(0, 2), (2, 3)]
+    assert spans(tree.path(keys(1, 2, 3, 4, 5))) == [(0, 2), (2, 5)]
+    assert (spans(first), tree.splits) == ([(0, 2)], 0)
+    assert spans(tree.path(keys(1, 2, 3, 4, 6))) == [(0, 2), (2, 4), (4, 5)]
+    assert tree.splits == 1
+
+
+def test_a_cut_leaves_the_end_of_a_path_at_the_end():
+    _, tree = made()
+    live(tree.path(keys(1, 2, 3, 4)))
+    tree.path(keys(1, 2))
+    assert [node.ends for node in tree.path(keys(1, 2, 3, 4))] == [0, 1]
 
 
 def test_equal_first_keys_do_not_make_equal_nodes():
