@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine import knobs as knob_table
-from engine.bundle import Bundle, BundleWriter, slugify
+from engine.bundle import Bundle, BundleWriter, Check, slugify
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.replay_identity import identity_of, knobs_from_run, lineage_of
@@ -27,6 +27,8 @@ __all__ = ["Canceled", "knobs_from_run", "replay", "resolve_host_terms", "simula
 Progress = Callable[[int, float, int, int], None]
 """Called with simulated time (ns), wall time (s), passes and requests so far."""
 REPORT_EVERY_S = 0.1
+LOOK_EVERY_NS = 1_000_000_000
+"""Simulated time after which a replay that is watched looks up, even when nothing finished."""
 
 
 class Canceled(Exception):
@@ -102,6 +104,8 @@ def _run(client: ClosedLoopClient, server: Server, watch: _Watch | None) -> dict
             aborted[index] = now
         until = client.next_ns
         if server.has_work:
+            if watch and (until is None or until > now + LOOK_EVERY_NS):
+                until = now + LOOK_EVERY_NS  # stopping between two passes changes nothing
             now, finished = server.advance(now, until)
             for done in finished:
                 client.finished(done.index, done.end_ns)
@@ -217,9 +221,20 @@ def write(
         return writer.seal(
             phases=result.phases,
             lineage=lineage_of(result, model, like, held, parent_run),
+            qualification=_qualification(result),
             never_issued=result.client.never_issued,
             host={"core": values["core"], **{name: round(value, 6) for name, value in result.host.items()}},
         )
+
+
+def _qualification(result: ReplayResult) -> list[Check]:
+    client = result.client
+    if client.deadline_ns is None or result.knobs["arrivals"] != "lanes":
+        return []
+    if client.exhausted_ns is None:
+        return [Check("trace_outlasts_profile", "pass", "")]
+    at = f"a lane found no play left {client.exhausted_ns / 1e9:.1f} s after profile start"
+    return [Check("trace_outlasts_profile", "fail", f"{at}; the load falls from there on (set wrap=true to go on)")]
 
 
 def _slug(like: Bundle | None, trace: Trace, title: str | None) -> str:

@@ -86,6 +86,7 @@ class ClosedLoopClient:
         self.trace = trace
         self.sent = Sent()
         self.plays: list[LivePlay] = []
+        self.exhausted_ns: int | None = None  # when a lane first found no play left
         self.start_ns = -_ns(knobs["warmup_s"], S)
         self.deadline_ns = _ns(knobs["duration_s"], S) or None
         self.cancel_ns = None if self.deadline_ns is None else self.deadline_ns + _ns(knobs["grace_s"], S)
@@ -198,6 +199,8 @@ class ClosedLoopClient:
         number = self._taken[slot] if self._shared_cursor else lane + self._taken[slot] * self._lanes
         incarnation, at = divmod(number, len(self.trace.plays))
         if incarnation and not self._wrap:
+            if self.exhausted_ns is None:
+                self.exhausted_ns = now_ns
             return
         self._taken[slot] += 1
         live = LivePlay(self.trace.plays[at], lane, incarnation)

@@ -289,6 +289,27 @@ def test_the_same_config_gives_the_same_run_whatever_the_title_core_or_hash_seed
     assert replay(trace, {**changes, "lanes": 2}, store=tmp_path, slug="r") != ids[0]
 
 
+def test_looking_on_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trace = random_trace(11, 5)
+    changes = {**TEN_MS, "lanes": 3, "kv_blocks": 120}
+    alone = replay(trace, changes, store=tmp_path, slug="r")
+    monkeypatch.setattr(replay_module, "LOOK_EVERY_NS", 15 * MS)
+    for core in ("plain", "skipping"):
+        watched = replay(
+            trace, {**changes, "core": core}, store=tmp_path / core, slug="r", progress=lambda *report: None
+        )
+        assert watched == alone
+
+
+def test_a_trace_that_runs_dry_before_the_deadline_is_said(tmp_path: Path) -> None:
+    trace = trace_of([talk("a", turn("a0", 22, 3))])
+    for changes, verdict in (({}, "fail"), ({"wrap": True}, "pass")):
+        run_id = replay(trace, {**TEN_MS, "duration_s": 0.2, **changes}, store=tmp_path)
+        checks = {c.check: c for c in open_bundle(tmp_path / run_id).qualification}
+        assert checks["trace_outlasts_profile"].verdict == verdict
+    assert checks["ledger_balances"].verdict == "pass"
+
+
 def test_canceling_and_interrupting_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, store = random_trace(2, 6), tmp_path / "store"
     monkeypatch.setattr(replay_module, "REPORT_EVERY_S", 0.0)
