@@ -26,6 +26,8 @@ from engine.timing.surface import COMPOSITIONS
 from engine.timing.variant import CONTENTIONS, LEVELS, SHRINKAGES, Choices, fit_variant, predict
 
 FOLDS = 5
+JUDGED = 10_000
+"""Passes per source on which choices and hold-out rest; more are thinned evenly. The final fit uses every pass."""
 
 
 def fit(sources: Sequence[FitSource], *, composition: str = "auto", force: bool = False) -> dict[str, Any]:
@@ -57,22 +59,24 @@ def fit_rows(
     _check_both_parts(rows, lineage)
     runs = {i for i, entry in enumerate(lineage) if entry["kind"] != "sweep"}
     sweeps = [i for i in range(len(lineage)) if i not in runs]
-    fitter = _Fitter(rows, runs, sweeps[0] if sweeps else 0)
+    reference = sweeps[0] if sweeps else 0
+    fitter = _Fitter(_thinned(rows), runs, reference)
     choices, told = _choose(fitter, composition)
-    judged = {c: fitter.out_of_fold(replace(choices, composition=c)) for c in COMPOSITIONS}
+    both = {c: replace(choices, composition=c) for c in COMPOSITIONS}
     levels_from = [lineage[i]["run_id"] for i in sorted(runs)]
     return with_digest(
         {
             "kind": KIND,
             "version": VERSION,
             "composition": choices.composition,
-            "variants": {c: fitter.final(replace(choices, composition=c)) for c in COMPOSITIONS},
+            "variants": {c: fit_variant(rows, runs, reference, both[c]) for c in COMPOSITIONS},
             "choices": told,
             "level_from": levels_from,
             "holdout": {
                 "folds": FOLDS,
+                "passes": len(fitter.rows),
                 "scored_on": levels_from or [entry["run_id"] for entry in lineage],
-                **{c: _errors(rows, judged[c], fitter.scored) for c in COMPOSITIONS},
+                **{c: _errors(fitter.rows, fitter.out_of_fold(both[c]), fitter.scored) for c in COMPOSITIONS},
             },
             "between": between_passes(rows, runs),
             "host": host or {},
@@ -89,6 +93,14 @@ def _check_both_parts(rows: PassRows, lineage: list[dict[str, Any]]) -> None:
             raise GapscopeError(
                 f"The fit data ({names}) hold no {part} pass: name a further sweep or run that has some."
             )
+
+
+def _thinned(rows: PassRows) -> PassRows:
+    keep = np.ones(len(rows), dtype=bool)
+    for s in np.unique(rows.source):
+        mine = np.flatnonzero(rows.source == s)
+        keep[mine] = np.arange(len(mine)) % -(-len(mine) // JUDGED) == 0
+    return rows.take(keep)
 
 
 def folds(rows: PassRows, blocked: set[int]) -> Ints:
@@ -118,9 +130,6 @@ class _Fitter:
         self.fold = folds(rows, runs)
         self.scored = np.isin(rows.source, sorted(runs)) if runs else np.ones(len(rows), dtype=bool)
         self._known: dict[Choices, Floats] = {}
-
-    def final(self, choices: Choices) -> dict[str, Any]:
-        return fit_variant(self.rows, self.runs, self.reference, choices)
 
     def out_of_fold(self, choices: Choices) -> Floats:
         if choices not in self._known:

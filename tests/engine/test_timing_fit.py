@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -290,3 +291,10 @@ def test_domain_and_curve_for_drawing(model):
     assert told["duration_ns"] == [price(model, (2, t, 4000, 4, 8000)) for t in (100, 200)]
     with pytest.raises(GapscopeError, match="expected one of prefill_only, decode_only, mixed"):
         curve(model, "verify", [1])
+
+
+def test_many_passes_are_thinned_for_judging_only(monkeypatch):
+    monkeypatch.setattr(sys.modules["engine.timing.fitting"], "JUDGED", 100)
+    model = fit([FitSource(bundle("sweep", n=250))])
+    assert model["holdout"]["passes"] == 84  # every third
+    assert sum(domain(model)["decode"]["passes"]) + sum(domain(model)["prefill"]["passes"]) == 250
