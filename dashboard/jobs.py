@@ -95,15 +95,7 @@ def submit(store: Path, spec: Mapping[str, Any], upload: tuple[str, bytes] | Non
             (folder / "upload").mkdir()
             (folder / "upload" / Path(upload[0]).name).write_bytes(upload[1])
         write_json(folder / "spec.json", {"spec": dict(spec), "store": str(store.resolve()), "created_s": time.time()})
-        with (folder / "worker.log").open("wb") as log:
-            subprocess.Popen(
-                [sys.executable, "-m", "dashboard.worker", str(folder)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=Path(__file__).resolve().parents[1],
-                start_new_session=True,  # it outlives this server
-            )
+        _start(folder)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
         raise GapscopeError(
@@ -113,6 +105,19 @@ def submit(store: Path, spec: Mapping[str, Any], upload: tuple[str, bytes] | Non
     job = read(folder)
     assert job is not None
     return job
+
+
+def _start(folder: Path) -> None:
+    """Start the worker, in a session of its own so that it outlives this server."""
+    with (folder / "worker.log").open("wb") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "dashboard.worker", str(folder)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=Path(__file__).resolve().parents[1],
+            start_new_session=True,
+        )
 
 
 def list_jobs(store: Path) -> list[Job]:

@@ -15,11 +15,14 @@ import streamlit as st
 
 from dashboard.charts.answer import Answer
 from dashboard.charts.figures import Figure
+from dashboard.charts.identity import STATES
 from dashboard.charts.tables import column_config, markdown_table
 from dashboard.frame import Frame, Side, strip_lines
+from engine.identity import GROUPS
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
 SHOWN_ROWS = 500
+PANEL_WIDTH = 720
 
 
 def draw(
@@ -123,7 +126,7 @@ def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str
         panel = st.popover("Rows", key=f"rows-{key}", on_change="rerun", help="Table, download, SQL, Markdown")
     if not panel.open:
         return
-    with panel:
+    with panel, st.container(width=PANEL_WIDTH):
         rows, sql, text = st.tabs(["Table", "SQL", "Markdown"])
         with rows:
             table(answer, f"rows-{key}", height=260)
@@ -156,9 +159,9 @@ def _identity(frame: Frame) -> None:
         st.dataframe(
             pa.table(
                 {
-                    "field": [f"{diff.group}.{diff.field}" for diff in open_],
-                    "state": [diff.state.replace("_", " ") for diff in open_],
-                    "regime": [diff.regime for diff in open_],
+                    "field": [f"{GROUPS.get(diff.group, diff.group)}: {diff.label}" for diff in open_],
+                    "state": [STATES[diff.state] for diff in open_],
+                    "regime": ["yes" if diff.regime else "" for diff in open_],
                     "measured": [_plain(diff.left) for diff in open_],
                     side.role.name: [_plain(diff.right) for diff in open_],
                 }

@@ -120,7 +120,7 @@ def geometry(frame: Frame, store: Store, replay: Side, pass_class: str) -> tuple
             text=text if len(xs) * len(ys) <= 400 else None,
             percent=True,
         )
-        figure["data"][0]["hovertemplate"] = "%{x}, %{y}<br>error %{z:+.1%}<extra></extra>"
+        figure["data"][0]["hoverinfo"] = "skip"  # the marks over the cells answer
         figure["data"].append(
             figures.handles(
                 [names_x[xs.index(row["x_cell"])] for row in held],

@@ -1,0 +1,196 @@
+"""Jobs: files are the only state, the worker is a process of its own, and nothing half is left."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dashboard import jobs, worker
+from dashboard.roots import PROJECT
+from engine.bundle import find_bundle, list_bundles
+from engine.errors import GapscopeError
+
+SAMPLES = PROJECT / "sample_runs"
+SHORT = {"duration_s": 4, "warmup_s": 1, "timing": "fixed"}
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty store; the tests run the worker themselves."""
+    monkeypatch.setattr(jobs, "_start", lambda folder: None)
+    return tmp_path / "runs"
+
+
+def spec(store: Path, **changes: Any) -> dict[str, Any]:
+    stores = [str(SAMPLES), str(store.resolve())]
+    return {
+        "do": "replay",
+        "base": "ample8",
+        "changes": {**SHORT, **changes},
+        "fit": [],
+        "title": "short",
+        "stores": stores,
+    }
+
+
+def work(job: jobs.Job) -> jobs.Job:
+    """Run the worker to its end, and read the job again."""
+    command = [sys.executable, "-m", "dashboard.worker", str(job.folder)]
+    subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
+    after = jobs.read(job.folder)
+    assert after is not None
+    return after
+
+
+def test_a_replay_becomes_a_run_and_asking_again_is_the_same_job(store: Path) -> None:
+    asked = jobs.submit(store, spec(store, lanes=2))
+    assert asked.state == "waiting"
+    done = work(asked)
+    assert (done.state, done.message) == ("done", "")
+    bundle = find_bundle([store], str(done.run_id))
+    assert bundle.verify() == []
+    assert bundle.identity.value("client", "lanes") == 2
+    assert bundle.lineage["knobs_changed"]["lanes"] == {"from": 8, "to": 2}
+    assert jobs.submit(store, spec(store, lanes=2)).run_id == done.run_id
+    assert len(jobs.list_jobs(store)) == 1
+
+
+def test_a_done_job_whose_run_is_gone_is_done_again(store: Path) -> None:
+    done = work(jobs.submit(store, spec(store)))
+    for file in (store / str(done.run_id)).iterdir():
+        file.unlink()
+    assert jobs.submit(store, spec(store)).state == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kv_blocks": 10}, "raise kv_blocks"),
+        ({"lanez": 3}, "Did you mean lanes"),
+        ({"timing": "fpm"}, "holds no timing model"),
+    ],
+)
+def test_bad_input_fails_with_its_sentence_and_leaves_nothing(store: Path, changes: dict[str, Any], words: str) -> None:
+    failed = work(jobs.submit(store, spec(store, **changes)))
+    assert failed.state == "failed"
+    assert words in failed.message
+    assert list_bundles(store) == []
+
+
+@pytest.fixture
+def waiting(store: Path) -> Iterator[tuple[jobs.Job, subprocess.Popen[bytes]]]:
+    """A worker that waits for its turn behind a job whose worker is this very process."""
+    first = jobs.submit(store, spec(store, lanes=1))
+    jobs.write_json(first.folder / "worker.json", {"pid": os.getpid(), "start": jobs.start_ticks(os.getpid())})
+    second = jobs.submit(store, spec(store, lanes=2))
+    process = subprocess.Popen([sys.executable, "-m", "dashboard.worker", str(second.folder)], cwd=PROJECT)
+    deadline = time.monotonic() + 60
+    while not (second.folder / "worker.json").exists():
+        assert time.monotonic() < deadline, "the worker did not start"
+        time.sleep(0.02)
+    yield second, process
+    process.kill()
+    process.wait()
+
+
+def test_a_job_waits_for_its_turn_and_can_be_canceled(
+    store: Path, waiting: tuple[jobs.Job, subprocess.Popen[bytes]]
+) -> None:
+    job, process = waiting
+    seen = jobs.read(job.folder)
+    assert seen is not None
+    assert seen.state == "waiting"
+    jobs.cancel(seen)
+    assert process.wait(timeout=60) == 0
+    after = jobs.read(job.folder)
+    assert after is not None
+    assert after.state == "canceled"
+    assert list_bundles(store) == []
+
+
+def test_a_worker_that_was_killed_is_lost_and_can_be_asked_again(
+    store: Path, waiting: tuple[jobs.Job, subprocess.Popen[bytes]]
+) -> None:
+    job, process = waiting
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    after = jobs.read(job.folder)
+    assert after is not None
+    assert after.state == "lost"
+    assert jobs.submit(store, job.spec).state == "waiting"
+
+
+def test_a_pid_of_another_process_is_not_taken_for_the_worker() -> None:
+    own = jobs.start_ticks(os.getpid())
+    assert jobs.is_alive({"pid": os.getpid(), "start": own})
+    assert not jobs.is_alive({"pid": os.getpid(), "start": "1"})
+
+
+def test_the_queue_has_an_end(store: Path) -> None:
+    for lanes in range(1, jobs.MAX_RUNNING + jobs.MAX_WAITING + 1):
+        jobs.submit(store, spec(store, lanes=lanes))
+    with pytest.raises(GapscopeError, match="which is the limit"):
+        jobs.submit(store, spec(store, lanes=100))
+
+
+def test_old_jobs_are_forgotten_and_live_ones_are_not(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "KEPT", 2)
+    for lanes in range(1, 5):
+        job = jobs.submit(store, spec(store, lanes=lanes))
+        jobs.write_json(job.folder / "error.json", {"message": "made up"})
+    last = jobs.submit(store, spec(store, lanes=9))
+    assert len(jobs.list_jobs(store)) == 3
+    assert jobs.find(store, last.id) is not None
+    assert jobs.find(store, "../../etc") is None
+
+
+def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(GapscopeError, match="cannot be written"):
+        jobs.submit(tmp_path / "file", {"do": "import", "title": "x", "stores": []})
+
+
+def test_an_upload_that_is_no_archive_fails_and_is_removed(store: Path) -> None:
+    asked = jobs.submit(store, {"do": "import", "title": "x", "stores": []}, ("notes.zip", b"plain text"))
+    failed = work(asked)
+    assert "neither a tar nor a zip" in failed.message
+    assert not (asked.folder / "upload").exists()
+
+
+def test_a_tar_of_something_else_says_what_can_be_imported(store: Path) -> None:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        info = tarfile.TarInfo("run/readme.txt")
+        info.size = 2
+        archive.addfile(info, io.BytesIO(b"hi"))
+    failed = work(jobs.submit(store, {"do": "import", "title": "x", "stores": []}, ("run.tgz", sink.getvalue())))
+    assert "no format that can be imported" in failed.message
+
+
+@pytest.mark.parametrize("name", ["../outside.txt", "/tmp/gapscope-outside.txt", "a/../../outside.txt"])
+def test_an_archive_does_not_reach_outside_its_folder(tmp_path: Path, name: str) -> None:
+    archive = tmp_path / "bad.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr(name, "x")
+    with pytest.raises(GapscopeError, match="outside its folder"):
+        worker.unpack(archive, tmp_path / "target")
+    assert not (tmp_path / "outside.txt").exists()
+
+
+def test_the_recording_is_found_inside_the_archive(tmp_path: Path) -> None:
+    archive = tmp_path / "good.zip"
+    with zipfile.ZipFile(archive, "w") as zipped:
+        zipped.writestr("ample8/identity.json", "{}")
+        zipped.writestr("ample8/requests.jsonl", "")
+    assert worker.unpack(archive, tmp_path / "target") == tmp_path / "target" / "ample8"
