@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from engine import cli as engine_cli
+from engine.cli import main as engine_cli
+from engine.cli.terminal import run_command
 from engine.errors import GapscopeError
 from engine.stores import PROJECT, VARIABLE
-from engine.terminal import run_command
 
 Commands = Any  # argparse has no public name for what add_subparsers returns
 

@@ -10,7 +10,7 @@ from dashboard.catalogue import RunEntry
 from dashboard.store import Store
 from engine import knobs
 from engine.bundle import Bundle
-from engine.replay_identity import knobs_from_run
+from engine.replay.identity import knobs_from_run
 
 
 def bases(entries: Sequence[RunEntry]) -> list[str]:

@@ -10,8 +10,9 @@ from pathlib import Path
 import orjson
 import pytest
 
-from engine import cli, terminal
 from engine.bundle import open_bundle
+from engine.cli import main as cli
+from engine.cli import terminal
 from engine.knobs import KNOBS
 from engine.stores import default_stores
 
@@ -148,7 +149,8 @@ def test_help_lists_every_knob_with_its_range(capsys: pytest.CaptureFixture[str]
 
 INTERRUPTED_REPLAY = """
 import os, signal, sys
-from engine import cli, replay
+from engine.cli import main as cli
+from engine.replay import loop as replay
 look = replay._Watch.look
 def interrupted(*arguments):
     os.kill(os.getpid(), signal.SIGINT)

@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import replay as replay_module
+from engine.replay import loop as replay_module
 from engine.bundle import ledger_of, ledger_problems, open_bundle
 from engine.errors import GapscopeError
 from engine.replay import Canceled, replay, resolve_host_terms, simulate
-from engine.replay_result import ReplayResult
-from engine.replay_tables import Tables
+from engine.replay.result import ReplayResult
+from engine.replay.tables import Tables
 from engine.serving.members import members
 from engine.timing import build_timing
 from engine.traces.tree import Trace
@@ -237,7 +237,7 @@ def test_passes_and_tokens_come_in_batches_that_join_up(monkeypatch: pytest.Monk
     trace = random_trace(3, 5)
     result = run(trace, lanes=4)
     expected = [rows(Tables(result).passes()), rows(Tables(result).chunks())]
-    monkeypatch.setattr("engine.replay_tables.BATCH_ROWS", 7)
+    monkeypatch.setattr("engine.replay.tables.BATCH_ROWS", 7)
     assert len(list(Tables(result).chunks())) > 10
     assert [rows(Tables(result).passes()), rows(Tables(result).chunks())] == expected
     assert len(members(result.record)) == sum(len(p["members"]) for p in expected[0])

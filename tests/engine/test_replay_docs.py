@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.cli.terminal import text_of
 from engine.knobs import GROUPS, KNOBS
-from engine.terminal import text_of
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import knobs as knob_table
-from engine.commands import Commands, add_command, add_fit_options, fit_sources, sound_run, store_options, stores_of
+from engine.cli.shared import Commands, add_command, add_fit_options, fit_sources, sound_run, store_options, stores_of
+from engine.cli.terminal import ProgressBar, knob_help, knob_values
 from engine.errors import GapscopeError
-from engine.terminal import ProgressBar, knob_help, knob_values
 
 if TYPE_CHECKING:
     from engine.bundle import Bundle

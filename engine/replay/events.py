@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from engine.bundle.arrays import coded, lists, numbers
-from engine.replay_blocks import Blocks, as_table, served_by, spans
-from engine.replay_result import Ints, ReplayResult
+from engine.replay.blocks import Blocks, as_table, served_by, spans
+from engine.replay.result import Ints, ReplayResult
 from engine.serving.contract import ServerRecord
 from engine.serving.record import EVICT
 from engine.workload.content import NO_KEY

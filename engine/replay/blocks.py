@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.bundle.arrays import coded, lists, numbers
-from engine.replay_result import Ints, ReplayResult
+from engine.replay.result import Ints, ReplayResult
 from engine.serving.record import private_key
 from engine.workload.content import NO_KEY, Hashes
 

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engine.cli_replay import add_replay
-from engine.commands import Commands, add_command, add_fit_options, fit_sources, sound_run, store_options, stores_of
-from engine.terminal import run_command
+from engine.cli.replay import add_replay
+from engine.cli.shared import Commands, add_command, add_fit_options, fit_sources, sound_run, store_options, stores_of
+from engine.cli.terminal import run_command
 
 __all__ = ["main", "register", "store_options", "stores_of"]
 
@@ -167,7 +167,3 @@ def main(arguments: list[str] | None = None) -> int:
     )
     register(parser.add_subparsers(dest="command", required=True, metavar="COMMAND"))
     return run_command(parser, arguments)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

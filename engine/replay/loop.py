@@ -11,9 +11,9 @@ from engine import knobs as knob_table
 from engine.bundle import Bundle, BundleWriter, Check, slugify
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
-from engine.replay_identity import identity_of, knobs_from_run, lineage_of
-from engine.replay_result import ReplayResult
-from engine.replay_tables import Tables, usable_blocks
+from engine.replay.identity import identity_of, knobs_from_run, lineage_of
+from engine.replay.result import ReplayResult
+from engine.replay.tables import Tables, usable_blocks
 from engine.serving import make_server
 from engine.serving.contract import Server, ServerConfig
 from engine.timing import build_timing

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from engine.bundle.arrays import coded, lists, numbers, texts
 from engine.bundle.schema import RESOLUTIONS
-from engine.replay_blocks import Blocks, as_table, served_by, spans
-from engine.replay_events import kv_events
-from engine.replay_result import Ints, ReplayResult
+from engine.replay.blocks import Blocks, as_table, served_by, spans
+from engine.replay.events import kv_events
+from engine.replay.result import Ints, ReplayResult
 from engine.serving.members import members
 from engine.timing.contract import PassQueries, PassTimes
 
@@ -214,7 +214,7 @@ class Tables:
         return as_table(columns).take(numbers(order))
 
     def kv_events(self) -> pa.Table:
-        """Every cache event (:mod:`engine.replay_events`)."""
+        """Every cache event (:mod:`engine.replay.events`)."""
         return kv_events(self.result, self._blocks, self._names)
 
     def coverage(self) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What a replay did, in memory: columns, from which the tables of a bundle are made (:mod:`engine.replay_tables`)."""
+"""What a replay did, in memory: columns, from which the tables of a bundle are made (:mod:`engine.replay.tables`)."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from engine import knobs as knob_table
 from engine.bundle import Bundle, replay_lineage
 from engine.errors import GapscopeError
 from engine.identity import FIELDS, Identity
-from engine.replay_result import ReplayResult
+from engine.replay.result import ReplayResult
 
 SIMULATED_ENGINE = "vllm"
 ASSUMED_GROUPS = ("source", "model", "tokenizer", "hardware", "topology", "speculation", "kernels", "capacity")

@@ -1,0 +1,5 @@
+"""``python -m engine.cli COMMAND``."""
+
+from engine.cli.main import main
+
+raise SystemExit(main())

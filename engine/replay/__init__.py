@@ -1,0 +1,17 @@
+"""The replay: client, server and timing on one clock, and the bundle that says what happened."""
+
+from engine.replay.identity import knobs_from_run
+from engine.replay.loop import Canceled, replay, resolve_host_terms, simulate, write
+from engine.replay.result import ReplayResult
+from engine.replay.tables import Tables
+
+__all__ = [
+    "Canceled",
+    "ReplayResult",
+    "Tables",
+    "knobs_from_run",
+    "replay",
+    "resolve_host_terms",
+    "simulate",
+    "write",
+]
