@@ -120,17 +120,21 @@ class RunPool:
         ``held`` are the request's runs, which grow. Returns how many of these blocks hold what another one held.
         """
         runs = node.runs
-        if runs:
-            last = runs[-1]
-            if last.end == start and last.references == 1 and held and held[-1] is last and not node.overlapping:
-                last.end = end
-                return 0
-            if last.end > start:
-                node.overlapping = True
-        copies = sum(_is_held(node, position) for position in range(start, end)) if node.overlapping else 0
-        run = Run(node, start, end, 1)
-        runs.append(run)
-        held.append(run)
+        last = held[-1] if held else None
+        grows = last is not None and last.end == start and last.references == 1 and last.node is node
+        copies = 0
+        if runs and (node.overlapping or runs[-1].end > start):
+            node.overlapping = True
+            copies = sum(_is_held(node, position) for position in range(start, end))
+            # Runs stay in order of registration, for each block.
+            grows = grows and not any(run.start < end and start < run.end for run in runs[runs.index(last) + 1 :])
+        if grows:
+            assert last is not None
+            last.end = end
+        else:
+            run = Run(node, start, end, 1)
+            runs.append(run)
+            held.append(run)
         return copies
 
     def release(self, held: list[Run], end: int, now_ns: int) -> None:
