@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,8 +28,8 @@ from benchmarks.workloads import WORKLOADS, Workload, trace_file
 from engine import knobs as knob_table
 from engine.bundle import open_bundle
 from engine.replay import knobs_from_run, simulate, write
-from engine.replay_result import ReplayResult
-from engine.replay_tables import Tables
+from engine.replay.result import ReplayResult
+from engine.replay.tables import Tables
 from engine.timing import build_timing
 from engine.traces import find_trace, load_trace
 
@@ -71,7 +71,7 @@ class Clock:
 
 def measure(path: Path, knobs: Mapping[str, Any], store: Path | None) -> Costs:
     """One replay of the trace at ``path``, with and without cache events; bundles go to ``store``."""
-    without = knob_table.resolve({**knobs, "record_events": False, "record_members": False})
+    without = knob_table.resolve({**knobs, "record_events": False})
     parts: dict[str, float] = {}
     gc.collect()
     clock = Clock()
@@ -95,8 +95,11 @@ def measure(path: Path, knobs: Mapping[str, Any], store: Path | None) -> Costs:
 
 
 def make_rows(result: ReplayResult, events: bool) -> int:
-    """The tables of passes and requests, and of cache events; returns how many rows they have."""
-    tables = Tables(result)
+    """The tables of passes and requests, and of cache events; returns how many rows they have.
+
+    Passes without their members: who was in each batch is as many rows again as there are tokens.
+    """
+    tables = Tables(replace(result, knobs={**result.knobs, "record_members": False}))
     made = [tables.requests, tables.passes, *([tables.kv_events] if events else [])]
     return sum(sum(len(batch) for batch in _batches(table())) for table in made)
 
