@@ -64,14 +64,18 @@ class Blocks:
     def keys(self, index: Ints, position: Ints) -> Ints:
         """Content keys of the blocks at these positions of these requests."""
         shared = position < self._given[index]
+        if shared.all():
+            return self._flat[self._begin[index] + position]
         out: Ints = private_key(0, 0) - index * _PRIVATE_STRIDE - position
         out[shared] = self._flat[self._begin[index[shared]] + position[shared]]
         return out
 
     def hashes(self, keys: Ints) -> Hashes:
         """Content hashes of keys."""
-        out = keys.view(np.uint64).copy()
         shared = keys >= 0
+        if shared.all():
+            return self._content.hashes(keys)
+        out = keys.view(np.uint64).copy()
         out[shared] = self._content.hashes(keys[shared])
         return out
 

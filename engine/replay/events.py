@@ -37,30 +37,36 @@ def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str]) -> pa.
     leading = np.concatenate([whole, admitted["hit_blocks"]])
     first_keys = blocks.keys(np.repeat(index[: len(leading)], leading), spans(np.zeros_like(leading), leading))
     keys = np.concatenate([first_keys, record.event_keys[spans(events["first_key"], events["num_keys"])]])
-    offsets = np.concatenate([[0], np.cumsum(np.concatenate([leading, events["num_keys"]]))])
+    counts = np.concatenate([leading, events["num_keys"]])
+    num_blocks = np.concatenate([gone["num_blocks"], admitted["hit_blocks"], events["num_keys"]])
+    released = np.concatenate([np.zeros_like(leading), events["released_ns"]])
+
+    own = np.arange(len(kind)) >= len(leading)  # what a request hit comes before what it evicted and stored
+    turn = np.concatenate(
+        [np.full(len(whole), -1), admitted["seq"], _seq_of(record, events["index"], events["pass_index"])]
+    )
+    order = np.lexsort((own, turn, pass_index))
+    keys = keys[spans((np.cumsum(counts) - counts)[order], counts[order])]
+    offsets = np.concatenate([[0], np.cumsum(counts[order])])
+    kind, pass_index, index, released = kind[order], pass_index[order], index[order], released[order]
     parents = np.full(len(kind), NO_KEY, np.int64)
     stores = np.flatnonzero(kind == _STORE)
     parents[stores] = blocks.parents(keys[offsets[stores]])
     time = record.passes["start_ns"][pass_index]
-    released = np.concatenate([np.zeros_like(leading), events["released_ns"]])
     columns = {
+        "event_index": numbers(np.arange(len(kind))),
         "time_ns": numbers(time),
         "pass_index": numbers(pass_index),
         **served_by(len(kind)),
         "kind": coded(kind, KINDS),
         "request_id": coded(index, names),
-        "num_blocks": numbers(np.concatenate([gone["num_blocks"], admitted["hit_blocks"], events["num_keys"]])),
+        "num_blocks": numbers(num_blocks[order]),
         "block_hashes": lists(offsets, numbers(blocks.hashes(keys))),
         "parent_hash": numbers(blocks.hashes(parents), parents != NO_KEY),
         "reason": coded(np.where((kind == _EVICT) | (kind == _PREEMPT), 0, -1), ("capacity",)),
         "age_ns": numbers(time - released, kind == _EVICT),
     }
-    own = np.arange(len(kind)) >= len(leading)  # what a request hit comes before what it evicted and stored
-    turn = np.concatenate(
-        [np.full(len(whole), -1), admitted["seq"], _seq_of(record, events["index"], events["pass_index"])]
-    )
-    table = as_table(columns).take(numbers(np.lexsort((own, turn, pass_index))))
-    return table.append_column("event_index", numbers(np.arange(len(kind))))
+    return as_table(columns)
 
 
 def _seq_of(record: ServerRecord, index: Ints, pass_index: Ints) -> Ints:

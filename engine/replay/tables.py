@@ -107,14 +107,19 @@ class Tables:
             "recomputed_tokens": numbers(served["recomputed_tokens"]),
             "preemptions": numbers(served["preemptions"]),
         }
-        if result.knobs["record_events"]:
-            size, everyone = result.keys.block_size, np.arange(len(talks))
-            prompt_blocks = prompt // size
-            with_outputs = (prompt + np.maximum(served["output_tokens"], 1) - 1) // size
-            columns["prompt_block_hashes"] = self._blocks.lists(everyone, np.zeros_like(prompt), prompt_blocks)
-            columns["output_block_hashes"] = self._blocks.lists(everyone, prompt_blocks, with_outputs)
         order = np.lexsort((self._rank, dispatched))
-        return as_table(columns).take(numbers(order))
+        table = as_table(columns).take(numbers(order))
+        if result.knobs["record_events"]:
+            size, prompt = result.keys.block_size, prompt[order]
+            prompt_blocks = prompt // size
+            with_outputs = (prompt + np.maximum(served["output_tokens"][order], 1) - 1) // size
+            hashes = {
+                "prompt_block_hashes": self._blocks.lists(order, np.zeros_like(prompt), prompt_blocks),
+                "output_block_hashes": self._blocks.lists(order, prompt_blocks, with_outputs),
+            }
+            for name, column in hashes.items():
+                table = table.append_column(name, column)
+        return table
 
     def passes(self) -> Iterator[pa.RecordBatch]:
         """One row per forward pass, with its batch where that is asked for."""

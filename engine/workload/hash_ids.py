@@ -73,7 +73,7 @@ class ChainedHashIds:
 
     def hashes(self, keys: Ints) -> Hashes:
         """See :class:`BlockKeys`: the trace's own ids, or parts of them."""
-        return keys.astype(np.uint64)
+        return keys.view(np.uint64)
 
     def parents(self, keys: Ints) -> Ints:
         """See :class:`BlockKeys`."""
