@@ -14,7 +14,7 @@ help:
 	@echo "make run    the dashboard on the sample runs, at http://127.0.0.1:$(PORT) (PORT=... to change)"
 	@echo "make test   all tests; installs Debian's chromium for the browser tests where it may"
 	@echo "make lint   ruff check, ruff format --check, mypy"
-	@echo "make bench  speed of the replay core and of the pages"
+	@echo "make bench  speed of the replay core and of the pages; how well the samples are predicted"
 
 $(STAMP): pyproject.toml requirements.lock scripts/setup.sh
 	@scripts/setup.sh $(VENV)
@@ -41,6 +41,7 @@ format: $(STAMP)
 bench: $(STAMP)
 	@$(BIN)/python -m benchmarks.replay_speed
 	@$(BIN)/python -m benchmarks.page_latency
+	@$(BIN)/python -m benchmarks.prediction
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
