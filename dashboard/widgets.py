@@ -110,20 +110,18 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 def navigation() -> Any:
     """Declare the pages; the one that is asked for. Without icons: those of pages are fetched from a CDN."""
-    return st.navigation(
-        {
-            section: [
-                st.Page(
-                    PAGES_FOLDER / f"{name}.py",
-                    title=view.PAGES[name],
-                    url_path=name,
-                    default=name == view.DEFAULT_PAGE,
-                )
-                for name in pages
-            ]
-            for section, pages in SECTIONS.items()
-        }
-    )
+    pages: dict[str, list[Any]] = {
+        section: [_page(name, name == view.DEFAULT_PAGE) for name in names] for section, names in SECTIONS.items()
+    }
+    # The default page lives at the root; its own name leads to it as well.
+    pages["Runs"].append(_page(view.DEFAULT_PAGE, False, visibility="hidden"))
+    return st.navigation(pages)
+
+
+def _page(name: str, default: bool, **options: Any) -> Any:
+    path = PAGES_FOLDER / f"{name}.py"
+    where = "start" if default else name
+    return st.Page(path, title=view.PAGES[name], url_path=where, default=default, **options)
 
 
 def entered() -> None:

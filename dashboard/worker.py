@@ -93,7 +93,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
     base = find_bundle(stores, spec["base"])
     base.require_intact()
     values = knob_table.resolve(spec["changes"], knobs_from_run(base))
-    like = base if base.kind == "measured" else _found(stores, base.lineage.get("like"))
+    like = base if base.kind == "measured" else (_found(stores, base.lineage.get("like")) or base)
     model = _model(base, stores, spec.get("fit") or ()) if values["timing"] == "fpm" else None
     digest = base.identity.value("trace", "digest")
     if not digest:

@@ -137,3 +137,67 @@ def pool(frame: Frame, store: Store) -> tuple[Answer, Figure]:
         panels.append((title, figures.lines(series, X, Axis("blocks"), dark=frame.dark)))
     n = {side.run_id: side.bundle.rows("passes") for side in frame.sides}
     return stack(results, n=n), figures.small_multiples(panels, height=210)
+
+
+SYMBOLS = {"store": "circle", "hit": "line-ns-open", "evict": "x"}
+
+
+def conversations(frame: Frame, store: Store) -> list[str]:
+    """Conversations of the pair, the one whose reuse changed most first."""
+    if frame.replay is None:
+        return []
+    measured, replay = frame.measured.run_id, frame.replay.run_id
+    changes = cache.reuse_change(store, measured, replay, frame.population, ROW_CAP)
+    if changes.not_recorded:
+        return []
+    return list(dict.fromkeys(changes.table.column("conversation_id").to_pylist()))
+
+
+def history(frame: Frame, store: Store, conversation: str) -> tuple[Answer, Figure]:
+    """What happened to each block of a conversation's prompts over time, a panel per side."""
+    results = [(side, cache.block_history(store, side.run_id, conversation, ROW_CAP)) for side in frame.sides]
+    panels = []
+    for side, result in results:
+        if result.not_recorded or not len(result):
+            continue
+        traces = []
+        rows = [row for row in result.rows() if row["kind"] == "evict" or row["conversation_id"] == conversation]
+        for kind, symbol in SYMBOLS.items():
+            part = [row for row in rows if row["kind"] == kind]
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": f"{side.role.name} {kind}",
+                    "x": np.array([row["time_ns"] / 1e9 for row in part], dtype=np.float32),
+                    "y": np.array([row["block_index"] for row in part], dtype=np.float32),
+                    "text": [f"turn {row['turn_index']}" if row["turn_index"] is not None else "" for row in part],
+                    "hovertemplate": f"block %{{y}}: {kind} at %{{x:.2f}} s<br>%{{text}}<extra></extra>",
+                    "marker": {"symbol": symbol, "size": 7, "color": side.role.colour(frame.dark), "opacity": 0.8},
+                }
+            )
+        y = Axis("block of the prompt")
+        panels.append(
+            (
+                f"{side.role.name}: {len(rows):,} of its own stores and hits, and evictions",
+                figures.compose(traces, X, y, dark=frame.dark),
+            )
+        )
+    figure = figures.small_multiples(panels, columns=1, height=230) if panels else {"data": [], "layout": {}}
+    columns = [
+        Column("block_index", "Block", "%d"),
+        Column("first_turn", "First turn that has it", "%d"),
+        Column("time_s", "Time (s)", "%.3f"),
+        Column("kind", "Event"),
+        Column("conversation_id", "By conversation"),
+        Column("turn_index", "Turn", "%d"),
+        Column("since_last_ms", "Since its last event (ms)", "%.0f"),
+        Column("reason", "Reason"),
+        Column("request_id", "Request"),
+    ]
+    n = {side.run_id: None if r.not_recorded else len(r) for side, r in results}
+    words = (
+        "Blocks are named by content. The chart leaves out what other conversations did with shared blocks; the rows "
+        "hold all of it. n: rows."
+    )
+    return stack(results, columns, n, words), figure

@@ -1,5 +1,7 @@
 """Cache events: what was reused, stored and evicted on both sides, with preemptions and latency beside it."""
 
+import streamlit as st
+
 from dashboard import widgets
 from dashboard.charts import cache
 from dashboard.charts.cohort import successes
@@ -23,3 +25,15 @@ for side in frame.replays:
 
 draw(frame, "events", "Cache events over time", *cache.events(frame, store))
 draw(frame, "pool", "KV pool over time", *cache.pool(frame, store))
+
+known = cache.conversations(frame, store)
+if known:
+    conversation = widgets.control("conv", options=known, default=known[0], width=260)
+    draw(
+        frame,
+        "history",
+        f"Blocks of the prompts of {conversation}: stored, hit, evicted",
+        *cache.history(frame, store, conversation),
+    )
+else:
+    st.caption("The history of a conversation's blocks needs a replay that shares source-turns with the measured run.")

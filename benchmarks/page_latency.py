@@ -1,0 +1,138 @@
+"""Server time of every control on the sample pair: from a changed value to the finished page.
+
+    python -m benchmarks.page_latency
+
+Streamlit's script runs without a browser, which is all that the server does for one interaction: script, queries,
+figures and their JSON. The limit is 300 ms on two cores; a first look at a view, with nothing kept, is shown beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from streamlit.testing.v1 import AppTest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = ROOT / "dashboard" / "pages"
+LIMIT_MS = 300.0
+
+Step = tuple[str, Callable[[AppTest], object]]
+
+
+def select(key: str, *values: str) -> list[Step]:
+    """Steps that choose each value of a control."""
+
+    def step(value: str) -> Callable[[AppTest], object]:
+        def change(app: AppTest) -> object:
+            for kind in ("selectbox", "button_group"):
+                for element in app.get(kind):
+                    if element.key == key:
+                        return element.set_value(value)
+            raise KeyError(key)
+
+        return change
+
+    return [(f"{key}={value}", step(value)) for value in values]
+
+
+def number(key: str, *values: float) -> list[Step]:
+    return [(f"{key}={value:g}", lambda app, value=value: app.number_input(key=key).set_value(value)) for value in values]
+
+
+SHARED: list[Step] = [
+    *select("pop", "matched", "complete"),
+    *select("phase", "all", "profile"),
+    *select("est", "nearest_rank", "linear"),
+    *select("win", "observed_span", "fixed"),
+]
+OWN: dict[str, list[Step]] = {
+    "verdict": SHARED,
+    "identity": select("only", "all", "open"),
+    "cohort": [*SHARED[:4], *number("lanes_from", 40, 0), *number("lanes_span", 60, 30)],
+    "percentiles": [
+        *SHARED[:6],
+        *select("metric", "tpot", "e2e", "itl", "ttft"),
+        *select("curve", "tail", "percentile", "qq", "ecdf"),
+        *select("pct_x", "linear", "log"),
+        *select("by", "output_tokens", "turn_index", "cached_share", "input_tokens"),
+        *number("top", 50, 10),
+    ],
+    "passes": [
+        *SHARED[2:4],
+        *select("cls", "decode_only", "prefill_only", "mixed"),
+        *select("along", "new_tokens", "decode_kv_tokens"),
+        *select("pass_y", "linear", "log"),
+        *number("pass_from", 60, 0),
+    ],
+    "coverage": select("cov", "mixed", "prefill_only", "decode_only"),
+    "cache_events": SHARED[:4],
+    "what_if": [*number("k_kv_blocks", 2048, 4096), *number("k_lanes", 4, 8)],
+    "runs": [],
+}
+
+
+def sample_store() -> str:
+    """The sample runs, with a replay of one of them."""
+    folder = Path(tempfile.mkdtemp(prefix="gapscope-bench-"))
+    command = [sys.executable, "-m", "engine.cli", "replay", "--like", "ample8", "--fit", "fpm_sweep"]
+    command += ["--fit", "ample8:warmup", "--store", "sample_runs", "--store", str(folder)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    return os.pathsep.join([str(ROOT / "sample_runs"), str(folder)])
+
+
+def timed(app: AppTest) -> float:
+    begun = time.perf_counter()
+    app.run()
+    elapsed = 1000 * (time.perf_counter() - begun)
+    if app.exception:
+        raise RuntimeError(app.exception[0].message)
+    return elapsed
+
+
+def measure(page: str, repeats: int) -> list[tuple[str, float, float]]:
+    """Rows (control, first look, median of the later ones) of a page, in ms."""
+    app = AppTest.from_file(str(ROOT / "tests" / "pages" / "entry.py"), default_timeout=120)
+    app.run()
+    app.switch_page(str(PAGES / f"{page}.py"))
+    rows = [("opened", timed(app), timed(app))]
+    gc.collect()
+    gc.freeze()
+    for name, change in OWN[page]:
+        change(app)
+        first = timed(app)
+        again = []
+        for _ in range(repeats):
+            app.run()
+            again.append(timed(app))
+        rows.append((name, first, statistics.median(again)))
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Server time of every control on the sample pair.")
+    parser.add_argument("--pages", nargs="*", default=list(OWN), choices=list(OWN))
+    parser.add_argument("--repeats", type=int, default=3)
+    arguments = parser.parse_args()
+    os.environ["GAPSCOPE_STORE"] = os.environ.get("GAPSCOPE_STORE") or sample_store()
+    slow = 0
+    print(f"{'page':<14}{'control':<28}{'first look, ms':>15}{'again, ms':>12}")
+    for page in arguments.pages:
+        for control, first, again in measure(page, arguments.repeats):
+            over = control != "opened" and first > LIMIT_MS
+            slow += over
+            print(f"{page:<14}{control:<28}{first:>15.0f}{again:>12.0f}{'   over the limit' if over else ''}")
+    print(f"{slow} controls over {LIMIT_MS:.0f} ms at first look.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
