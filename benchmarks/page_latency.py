@@ -45,7 +45,9 @@ def select(key: str, *values: str) -> list[Step]:
 
 
 def number(key: str, *values: float) -> list[Step]:
-    return [(f"{key}={value:g}", lambda app, value=value: app.number_input(key=key).set_value(value)) for value in values]
+    return [
+        (f"{key}={value:g}", lambda app, value=value: app.number_input(key=key).set_value(value)) for value in values
+    ]
 
 
 SHARED: list[Step] = [

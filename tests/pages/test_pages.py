@@ -133,10 +133,9 @@ def test_an_acknowledgement_is_about_one_pair(opened: Open, paired: Path) -> Non
 
 
 def test_a_link_restores_shared_and_own_controls(opened: Open, paired: Path) -> None:
-    app = opened(
-        paired, "percentiles", m=run_id(paired, "ample8"), r=run_id(paired, "ample8_repeat"), pop="matched source-turns",
-        est="nearest rank", phase="all phases", metric="TPOT", curve="tail", pct_x="linear",
-    )  # fmt: skip
+    query = {"m": run_id(paired, "ample8"), "r": run_id(paired, "ample8_repeat"), "pop": "matched source-turns"}
+    query |= {"est": "nearest rank", "phase": "all phases", "metric": "TPOT", "curve": "tail", "pct_x": "linear"}
+    app = opened(paired, "percentiles", **query)
     assert app.session_state["pop"] == "matched"
     assert app.session_state["est"] == "nearest_rank"
     assert app.session_state["metric"] == "tpot"
