@@ -55,7 +55,9 @@ class ScheduledRequest:
         "sampled",
         "seq",
         "since",
+        "slot",
         "splits",
+        "tail",
         "total_blocks",
     )
 
@@ -69,6 +71,7 @@ class ScheduledRequest:
         self.keys: Keys = _NO_KEYS  # as given, for the blocks it can come to fill
         self.total_blocks = 0  # blocks it can come to fill
         self.path: list[Node] = []
+        self.tail: Node | None = None  # the node of ``path`` that its given keys end with
         self.splits = -1  # of the tree when ``path`` was found
         self.cursor = 0  # the node of ``path`` that its next block is in
         self.held: list[Run] = []
@@ -80,6 +83,7 @@ class ScheduledRequest:
         self.decoding = False
         self.contested = False
         self.since = -1
+        self.slot = -1  # it opens a block in the passes p with p % block_size == slot
         self.row = -1  # of its open stretch
         self.seq = -1
         self.admissions = 0
@@ -156,7 +160,8 @@ class SkippingServer:
             state.keys = keys if isinstance(keys, array) and keys.typecode == "q" else array("q", keys)
             state.total_blocks = total
             self._find_path(state)
-            self._count_end(state, 1)
+            if state.tail is not None:
+                state.tail.ends += 1
         self._requests[index] = state
         self._waiting.append(state)
 
@@ -170,7 +175,7 @@ class SkippingServer:
             self._head_is_blocked = False
         else:
             return
-        self._count_end(request, -1)
+        self._retire(request)
         request.aborted_in = self._next_pass
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
@@ -367,7 +372,7 @@ class SkippingServer:
         slot = this % block_size
         opened = preempted = 0
         for request in list(self._running.values()):
-            if not request.decoding or _slot(request, block_size) != slot:
+            if not request.decoding or request.slot != slot:
                 continue
             while self.pool.free < 1:
                 victim = next(reversed(self._running.values()))
@@ -399,7 +404,7 @@ class SkippingServer:
             if request is not None and pass_index == last:
                 finished.append(Finished(request.index, last, end_ns))
                 self._leave(request, end_ns)
-                self._count_end(request, -1)
+                self._retire(request)
         return finished
 
     # -- requests come and go ----------------------------------------------------------------------------------
@@ -416,13 +421,14 @@ class SkippingServer:
         self._decodes += 1
         self._context += computed
         self._context_squares += computed * computed
-        self._openings[_slot(request, self.config.block_size)] += 1
+        request.slot = slot = (this + 1 - computed) % self.config.block_size
+        self._openings[slot] += 1
         heappush(self._finishes, (this + request.output_tokens - request.sampled, request.seq))
 
     def _end_stretch(self, request: ScheduledRequest, last: int) -> None:
         """The request decodes no more; pass ``last`` was its last."""
         more = last - request.since
-        self._openings[_slot(request, self.config.block_size)] -= 1
+        self._openings[request.slot] -= 1
         request.decoding = False
         request.computed += more
         request.sampled += more
@@ -498,27 +504,23 @@ class SkippingServer:
     def _find_path(self, request: ScheduledRequest) -> list[Node]:
         """The request's nodes: those of its keys, and one of its own for the blocks past them."""
         path = self._tree.path(request.keys)
-        if request.total_blocks > len(request.keys):
-            own = (
-                request.path[-1] if request.path else Node(None, len(request.keys), request.total_blocks, request.index)
-            )
-            path.append(own)
+        request.tail = path[-1] if path else None
+        given, total = len(request.keys), request.total_blocks
+        if total > given:
+            path.append(request.path[-1] if request.path else Node(None, given, total, request.index))
         request.path = path
         request.splits = self._tree.splits
-        cursor = 0
-        while cursor < len(path) and path[cursor].end <= request.keyed:
-            cursor += 1
-        request.cursor = cursor
+        keyed = request.keyed
+        if keyed:
+            request.cursor = sum(node.end <= keyed for node in path)
         return path
 
-    def _count_end(self, request: ScheduledRequest, by: int) -> None:
-        """Count the request among those whose shared content ends at a node, or take it out again."""
-        if request.keys:
-            path = request.path if request.splits == self._tree.splits else self._find_path(request)
-            node = path[-1]
-            if node.keys is None:
-                node = path[-2]
-            node.ends += by
+    def _retire(self, request: ScheduledRequest) -> None:
+        """The request will not come back: its conversation may grow from here."""
+        if request.splits != self._tree.splits and request.total_blocks:
+            self._find_path(request)
+        if request.tail is not None:
+            request.tail.ends -= 1
 
     def _claim(self, request: ScheduledRequest) -> None:
         """Note which content the request is about to compute, and whether anybody else has it or computes it."""
@@ -543,9 +545,10 @@ class SkippingServer:
 
     def _unclaim(self, request: ScheduledRequest) -> None:
         path = request.path if request.splits == self._tree.splits else self._find_path(request)
-        for node in path[request.cursor :]:
-            if node.writers:
-                node.writers.remove(request)
+        if request.cursor < len(path):
+            for node in path[request.cursor :]:
+                if node.writers:
+                    node.writers.remove(request)
         if request.contested:
             request.contested = False
             self._contested.remove(request)
@@ -609,8 +612,3 @@ class SkippingServer:
         if head.writers:
             tail.writers = list(head.writers)
             head.writers = [writer for writer in head.writers if writer.keyed < head.end]
-
-
-def _slot(request: ScheduledRequest, block_size: int) -> int:
-    """The passes p in which a decoding request opens a block are those with p % block_size equal to this."""
-    return (request.since + 1 - request.computed) % block_size
