@@ -12,7 +12,8 @@ from dashboard.frame import Side
 from dashboard.store import Result
 
 INSTANTS = ("time_ns", "start_ns", "end_ns", "dispatched_ns", "received_ns", "first_admit_ns")
-"""Columns that hold a moment: shown in seconds from profile start. Every other ``_ns`` is a duration, in ms."""
+"""Columns that hold a moment: shown in seconds from profile start. Every other ``_ns`` is a duration, in ms, and so is
+one of these that a table shows in ms (the sum of times of a class, say)."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ def answer(
 ) -> Answer:
     """The rows of one query."""
     return Answer(
-        in_units(result.table), result.sql, columns, n or {}, definition, result.not_recorded, result.truncated
+        in_units(result.table, columns), result.sql, columns, n or {}, definition, result.not_recorded, result.truncated
     )
 
 
@@ -61,7 +62,7 @@ def stack(
         if result.not_recorded:
             missing.append(result.not_recorded)
             continue
-        rows = in_units(result.table)
+        rows = in_units(result.table, columns)
         names = pa.array([side.role.name] * rows.num_rows, pa.string())
         ids = pa.array([side.run_id] * rows.num_rows, pa.string())
         tables.append(rows.add_column(0, "side", names).add_column(1, "run", ids))
@@ -83,11 +84,12 @@ def missing(results: Sequence[tuple[Side, Result]]) -> str:
     return " ".join(result.not_recorded for _, result in results if result.not_recorded)
 
 
-def in_units(table: pa.Table) -> pa.Table:
+def in_units(table: pa.Table, columns: Sequence[Column] = ()) -> pa.Table:
     """Nanoseconds as a person would say them: moments in seconds (``_s``), durations in milliseconds (``_ms``)."""
+    in_ms = {column.name for column in columns if column.name.endswith("_ms")}
     for index, name in enumerate(table.column_names):
         if name.endswith("_ns"):
-            moment = name.endswith(INSTANTS)
+            moment = name.endswith(INSTANTS) and name[:-3] + "_ms" not in in_ms
             values = pc.divide(pc.cast(table.column(index), pa.float64()), 1e9 if moment else 1e6)
             table = table.set_column(index, name[:-3] + ("_s" if moment else "_ms"), values)
     return table

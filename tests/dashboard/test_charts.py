@@ -125,6 +125,12 @@ def test_nanoseconds_become_seconds_for_moments_and_milliseconds_for_durations()
     assert table.to_pylist() == [{"dispatched_s": 1.5, "ttft_ms": 2.5, "n": 3, "e2e_ms": None}]
 
 
+def test_a_sum_of_times_that_a_table_shows_in_ms_is_a_duration() -> None:
+    table = pa.table({"time_ns": [2_000_000]})
+    assert in_units(table, [Column("time_ms", "Time (ms)")]).to_pylist() == [{"time_ms": 2.0}]
+    assert in_units(table).to_pylist() == [{"time_s": 0.002}]
+
+
 def test_markdown_has_units_in_headers_signs_and_a_dash_for_unknown() -> None:
     rows = pa.table({"metric": ["TTFT"], "gap": [5.04], "n": [None]})
     columns = [Column("metric", "Metric"), Column("gap", "Gap (%)", "%+.1f"), Column("n", "n", "%d")]

@@ -1,4 +1,4 @@
-"""A small store of made-up runs: lanes that take turns, passes of which every member is known, blocks that are reused."""
+"""A small store of made-up runs: lanes that take turns, passes with known members, blocks that are reused."""
 
 from __future__ import annotations
 

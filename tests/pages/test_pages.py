@@ -183,6 +183,15 @@ def test_every_chart_has_a_name_and_every_axis_a_unit(opened: Open, paired: Path
             assert len(chart.proto.spec) < 300_000, page
 
 
+def test_every_column_that_a_table_names_is_there(opened: Open, paired: Path) -> None:
+    for page in COMPARING:
+        for table in opened(paired, page).dataframe:
+            named = json.loads(table.proto.columns)
+            held = set(table.value.columns)
+            shown = set(table.proto.column_order) or set(named) - {"_index"}
+            assert shown <= held, (page, shown - held)
+
+
 def test_knobs_of_a_link_are_changes(opened: Open, paired: Path) -> None:
     app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_lanes="2", k_kv_blocks="128")
     assert not app.exception
