@@ -51,7 +51,8 @@ class Param:
             ValueError: not of the type, outside the range, or not one of the choices.
         """
         if self.type is list:
-            return [self._one(text) for text in texts if text][:MAX_REPLAYS]
+            found = [self._one(text) for text in texts if text]
+            return found[:MAX_REPLAYS] if self.pattern is RUN_ID else found
         return self._one(texts[-1])
 
     def _one(self, text: str) -> Any:

@@ -57,11 +57,11 @@ def changes(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in values.items() if value is not None and value != base[name]}
 
 
-def title(base: Bundle, changed: Mapping[str, Any], fit: Sequence[str]) -> str:
+def title(base: Bundle, changed: Mapping[str, Any]) -> str:
     """The base run with its changed knobs named."""
     name = base.run_id.rpartition("-")[0].removesuffix("-what-if")
-    words = ", ".join(f"{knob}={value}" for knob, value in changed.items()) or "nothing changed"
-    return f"{name} with {words}" + (f", fitted on {', '.join(fit)}" if fit else "")
+    words = ", ".join(f"{knob}={value}" for knob, value in changed.items())
+    return f"{name} with {words}" if words else f"{name} replayed"
 
 
 def spec(base: Bundle, changed: Mapping[str, Any], fit: Sequence[str], stores: Sequence[Path]) -> dict[str, Any]:
@@ -71,6 +71,6 @@ def spec(base: Bundle, changed: Mapping[str, Any], fit: Sequence[str], stores: S
         "base": base.run_id,
         "changes": dict(changed),
         "fit": list(fit),
-        "title": title(base, changed, fit),
+        "title": title(base, changed),
         "stores": [str(store.resolve()) for store in stores],
     }

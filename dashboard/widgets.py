@@ -25,6 +25,8 @@ from dashboard.roots import default_roots
 from dashboard.store import Store
 from dashboard.view import PARAMS, SHARED, View
 
+NOT_VIEW = ("job", "embed", "embed_options")
+"""Parameters of an address that are no part of the view."""
 PAGES_FOLDER = Path(__file__).parent / "pages"
 
 
@@ -96,8 +98,9 @@ def open_link(page: str) -> None:
     for name, value in opened.values.items():
         if PARAMS[name].texts(value) != query.get(name):
             st.session_state[name] = value  # another spelling, or an older version of the link
-    if opened.ignored:
-        st.session_state["_ignored"] = opened.ignored
+    unused = [words for words in opened.ignored if words.split(":")[0] not in NOT_VIEW]
+    if unused:
+        st.warning(f"Parts of this link could not be used: {escape('; '.join(unused))}.")
 
 
 SECTIONS: dict[str, tuple[str, ...]] = {

@@ -22,9 +22,11 @@ if not known:
 
 
 def restart() -> None:
-    """Another base run brings its own values."""
-    for knob, value in what_if.base_values(store.bundle(st.session_state["base"])).items():
+    """Another base run brings its own values, and its own model or passes to fit one on."""
+    chosen = store.bundle(st.session_state["base"])
+    for knob, value in what_if.base_values(chosen).items():
         st.session_state[KNOB_PREFIX + knob] = value
+    st.session_state["fit"] = what_if.default_fit(store, chosen, entries)
 
 
 def control(knob: Knob, value: Any) -> Any:
@@ -45,8 +47,12 @@ now = what_if.base_values(base)
 with right:
     offered = what_if.fit_choices(entries)
     fit = widgets.control("fit", options=offered, default=what_if.default_fit(store, base, entries))
-    if not fit and what_if.holds_model(base):
-        st.caption("The timing model of the run to start from is used.")
+    if not fit:
+        st.caption(
+            "The timing model of the run to start from is used."
+            if what_if.holds_model(base)
+            else "This run holds no timing model: choose measured passes to fit one on, or set timing to fixed."
+        )
 
 run_bar = st.container(border=True, key="run-bar", horizontal=True, vertical_alignment="center")
 job_list = st.container()
@@ -69,7 +75,8 @@ with run_bar:
         f"Changed: {words}" if changed else "Nothing is changed: the run is replayed as it was.", width="stretch"
     )
     st.button("Reset", on_click=restart, disabled=not changed)
-    if st.button("Run the replay", type="primary", key="run-replay"):
+    priced = bool(fit) or what_if.holds_model(base) or values["timing"] == "fixed"
+    if st.button("Run the replay", type="primary", key="run-replay", disabled=not priced):
         job = jobs.submit(roots[-1], what_if.spec(base, changed, fit, roots))
         widgets.follow(job.id)
         st.rerun()

@@ -148,6 +148,14 @@ def test_a_link_in_other_words_is_understood(opened: Open, paired: Path) -> None
     assert (app.session_state["pop"], app.session_state["win"]) == ("matched", "observed_span")
 
 
+def test_what_a_link_cannot_mean_is_said_once(opened: Open, paired: Path) -> None:
+    app = opened(paired, "verdict", phase="yesterday", colour="red", job="0123")
+    assert "phase=yesterday" in app.warning[0].value
+    assert "colour" in app.warning[0].value
+    assert "job" not in app.warning[0].value
+    assert not app.run().warning
+
+
 def test_a_newer_link_is_refused(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", v="9")
     assert "version 9" in app.error[0].value
@@ -197,6 +205,15 @@ def test_knobs_of_a_link_are_changes(opened: Open, paired: Path) -> None:
     assert not app.exception
     assert "**kv\\_blocks** 512 → 128" in words(app)
     assert "**lanes** 4 → 2" in words(app)
+
+
+def test_a_run_without_a_model_needs_passes_to_fit_on(opened: Open, paired: Path) -> None:
+    app = opened(paired, "what_if", base=run_id(paired, "ample8-replay"))
+    assert "holds no timing model" in words(app)
+    assert app.button(key="run-replay").disabled
+    app.selectbox(key="base").set_value(run_id(paired, "ample8")).run()
+    assert app.session_state["fit"] == [f"{run_id(paired, 'ample8')}:warmup"]
+    assert not app.button(key="run-replay").disabled
 
 
 def test_knobs_that_contradict_each_other_are_said_before_anything_runs(opened: Open, paired: Path) -> None:
