@@ -47,9 +47,11 @@ def main() -> None:
     name = page.url_path or view.DEFAULT_PAGE
     try:
         widgets.open_link(name)
-        widgets.join_finished()
+        again = widgets.join_finished()
         widgets.keep_shared(name)
         widgets.pair_bar(name)
+        if again:
+            st.rerun()
         page.run()
     except GapscopeError as error:
         st.error(str(error))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.catalogue import RunEntry
-from dashboard.queries.identity import identity
 from dashboard.store import Store
 from dashboard.view import RUN_ID
+from engine.identity import diff
 
 FIRST = "ample8-"
 """The sample that opens first, where the store holds it."""
@@ -21,10 +21,21 @@ def comparable(entries: Sequence[RunEntry]) -> list[RunEntry]:
 
 def replays_of(store: Store, measured: str, entries: Sequence[RunEntry]) -> list[str]:
     """Replays of the workload of a measured run, those first whose identity differs least."""
+    key = ("replays", measured, _contents(entries))
+    return list(store.remember(key, lambda: _replays_of(store, measured, entries)))
+
+
+def _contents(entries: Sequence[RunEntry]) -> int:
+    """Changes when a run comes, goes or is altered."""
+    return hash(tuple((entry.run_id, entry.state) for entry in entries))
+
+
+def _replays_of(store: Store, measured: str, entries: Sequence[RunEntry]) -> list[str]:
+    own = store.bundle(measured).identity
     found = []
     for entry in entries:
         if entry.kind == "replay" and entry.state == "ok" and entry.run_id != measured:
-            diffs = identity(store, measured, entry.run_id).rows
+            diffs = diff(own, store.catalog.manifest(entry.run_id).identity)
             if any(d.group == "trace" and d.state == "differs" for d in diffs):
                 continue
             differing = sum(d.state == "differs" for d in diffs)
@@ -35,13 +46,14 @@ def replays_of(store: Store, measured: str, entries: Sequence[RunEntry]) -> list
 def default_measured(store: Store, entries: Sequence[RunEntry]) -> str:
     """The measured run that opens first: the sample, else one that has a replay, else any; empty without runs."""
     measured = [e.run_id for e in comparable(entries) if e.kind == "measured"]
-    for run_id in measured:
-        if run_id.startswith(FIRST):
-            return run_id
-    for run_id in measured:
-        if replays_of(store, run_id, entries):
-            return run_id
-    return measured[0] if measured else ""
+    sample = [run_id for run_id in measured if run_id.startswith(FIRST)]
+    if sample or not any(entry.kind == "replay" for entry in entries):
+        return (sample or measured or [""])[0]
+
+    def first() -> str:
+        return next((run_id for run_id in measured if replays_of(store, run_id, entries)), "") or (measured or [""])[0]
+
+    return str(store.remember(("first", _contents(entries)), first))
 
 
 def absence(run_id: str, entries: Sequence[RunEntry]) -> str | None:

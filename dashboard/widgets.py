@@ -45,6 +45,11 @@ def store() -> Store:
     return _store(tuple(str(root) for root in roots()))
 
 
+def entries() -> list[RunEntry]:
+    """The runs of the store, looked up once per run of the script: each look asks for the state of every file."""
+    return list(st.session_state["_entries"])
+
+
 def dark() -> bool:
     """Whether the dark theme is on."""
     return bool(st.context.theme.type == "dark")
@@ -149,11 +154,11 @@ def keep_shared(page: str) -> None:
 
 def pair_bar(page: str) -> None:
     """Measured run, replays, population, phase, estimator and window; set once, held on all pages."""
-    entries = store().catalogue()
-    known = [e.run_id for e in pairs.comparable(entries)]
+    st.session_state["_entries"] = found = tuple(store().catalogue())
+    known = [e.run_id for e in pairs.comparable(found)]
     if not known:
         return
-    first = pairs.default_measured(store(), entries) or known[0]
+    first = pairs.default_measured(store(), found) or known[0]
     asked_m = st.session_state.get("m") or (st.query_params.get("m") or first)
     asked_r = st.session_state.get("r", st.query_params.get_all("r"))
     measured_options = _with_absent(known, [asked_m])
@@ -166,7 +171,7 @@ def pair_bar(page: str) -> None:
             control(
                 "r",
                 options=replay_options,
-                default=_default_replays(entries, asked_m),
+                default=_default_replays(found, asked_m),
                 max_selections=view.MAX_REPLAYS,
                 placeholder="choose a replay",
                 on_change=_new_pair,
@@ -178,11 +183,11 @@ def pair_bar(page: str) -> None:
             control("phase", width=110, flat=False)
             control("est", width=125, flat=False)
             control("win", width=190, flat=False)
-            _one_click(entries)
+            _one_click()
             _share(page)
     _titles()
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
-    if not any(pairs.absence(run_id, entries) for run_id in chosen):
+    if not any(pairs.absence(run_id, found) for run_id in chosen):
         _not_like_for_like(chosen)
 
 
@@ -199,7 +204,7 @@ def _default_replays(entries: Sequence[RunEntry], measured: str) -> list[str]:
 def _new_measured() -> None:
     """Another measured run brings its own replay, and an acknowledgement is about one pair only."""
     measured = st.session_state["m"]
-    st.session_state["r"] = _default_replays(store().catalogue(), measured)
+    st.session_state["r"] = _default_replays(entries(), measured)
     st.session_state["ack"] = False
 
 
@@ -228,21 +233,22 @@ def follow(job_id: str) -> None:
     st.query_params["job"] = job_id
 
 
-def join_finished() -> None:
-    """The run of a followed job joins the pair bar once it is done."""
+def join_finished() -> bool:
+    """The run of a followed job joins the pair bar once it is done. True: in the next run of the script, ask for it."""
     job_id = st.session_state.get("_job") or st.query_params.get("job", "")
     job = jobs.find(roots()[-1], job_id)
     if job is None or not job.final:
         st.session_state["_job"] = job_id if job else ""
-        return
-    if "_page" not in st.session_state:  # the link still has to seed the pair bar: join in the next run
-        return
+        return False
+    if "_page" not in st.session_state:  # the link still has to seed the pair bar
+        return True
     st.session_state["_job"] = ""
     if "job" in st.query_params:
         del st.query_params["job"]
     if job.run_id and job.run_id not in (st.session_state.get("r") or ()):
         _add(job.run_id)
         st.toast(f"{job.title} joined the pair as a candidate.")
+    return False
 
 
 def choose_measured(run_id: str) -> None:
@@ -256,7 +262,7 @@ def choose_candidate(run_id: str) -> None:
     _add(run_id)
 
 
-def _one_click(entries: Sequence[RunEntry]) -> None:
+def _one_click() -> None:
     st.button(
         "Swap",
         icon=":material/swap_horiz:",
@@ -266,7 +272,7 @@ def _one_click(entries: Sequence[RunEntry]) -> None:
         disabled=not st.session_state.get("r"),
     )
     measured = st.session_state["m"]
-    found = [] if pairs.absence(measured, entries) else repeats(store(), measured)
+    found = [] if pairs.absence(measured, entries()) else repeats(store(), measured)
     shown = [run_id for run_id in found if run_id in (st.session_state.get("r") or ())]
     st.button(
         "Repeat",
@@ -305,10 +311,10 @@ def _share(page: str) -> None:
 
 def _titles() -> None:
     """The titles of the runs in their colours: the legend of the whole page."""
-    entries = {entry.run_id: entry for entry in store().catalogue()}
+    known = {entry.run_id: entry.title for entry in entries()}
     words = []
     for one, run_id in zip(ROLES, [st.session_state["m"], *(st.session_state.get("r") or ())], strict=False):
-        title = entries[run_id].title if run_id in entries else "not in this store"
+        title = known.get(run_id, "not in this store")
         words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}")
     st.markdown(f":small[{' · '.join(words)}]")
 
@@ -316,15 +322,15 @@ def _titles() -> None:
 def frame(page: str) -> Frame:
     """What the charts of this page are about. Stops the page, with a sentence, where there is nothing to show."""
     entered()
-    entries = store().catalogue()
-    if not pairs.comparable(entries):
+    found = entries()
+    if not pairs.comparable(found):
         st.info(
             "There are no runs to compare in this store yet. Import a recording on the Runs page, or write one with "
             "`gapscope import` or `gapscope replay`."
         )
         st.stop()
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
-    problems = [problem for run_id in chosen if (problem := pairs.absence(run_id, entries))]
+    problems = [problem for run_id in chosen if (problem := pairs.absence(run_id, found))]
     for problem in problems:
         st.error(problem)
     if problems:

@@ -9,7 +9,7 @@ from dashboard.frame import escape
 
 widgets.entered()
 store, roots = widgets.store(), widgets.roots()
-entries = store.catalogue()
+entries = widgets.entries()
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     text = widgets.control("find", width=260, placeholder="name, model, hardware, engine")

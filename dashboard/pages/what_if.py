@@ -14,7 +14,7 @@ COLUMNS = 4
 
 widgets.entered()
 store, roots = widgets.store(), widgets.roots()
-entries = store.catalogue()
+entries = widgets.entries()
 known = what_if.bases(entries)
 if not known:
     st.info("There is no run to start from yet: import a recording on the Runs page first.")

@@ -172,6 +172,21 @@ def test_swap_and_repeat(opened: Open, paired: Path) -> None:
     assert not app.exception
 
 
+@pytest.mark.parametrize("page", ["verdict", "what_if"])
+def test_a_link_to_a_finished_job_adds_its_run(opened: Open, paired: Path, tmp_path: Path, page: str) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(paired, store)
+    folder = store / ".jobs" / "0123456789abcdef"
+    folder.mkdir(parents=True)
+    made = run_id(store, "other-part")
+    spec = {"do": "replay", "title": "made up"}
+    (folder / "spec.json").write_text(json.dumps({"spec": spec, "store": str(store), "created_s": 0}))
+    (folder / "result.json").write_text(json.dumps({"run_id": made}))
+    app = opened(store, page, job="0123456789abcdef", r=run_id(store, "ample8-replay"))
+    assert app.session_state["r"] == [run_id(store, "ample8-replay"), made]
+    assert not app.exception
+
+
 def test_gates_are_judged_and_a_bad_one_explains_itself(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", gates="ttft.mean<=5% e2e.mean<=50%")
     assert "1 of 2 gates hold" in words(app)
