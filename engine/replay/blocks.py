@@ -72,12 +72,7 @@ class Blocks:
 
     def hashes(self, keys: Ints) -> Hashes:
         """Content hashes of keys."""
-        shared = keys >= 0
-        if shared.all():
-            return self._content.hashes(keys)
-        out = keys.view(np.uint64).copy()
-        out[shared] = self._content.hashes(keys[shared])
-        return out
+        return self._content.hashes(keys)
 
     def parents(self, keys: Ints) -> Ints:
         """Key of the block before each; NO_KEY where the block is the first of a prompt."""

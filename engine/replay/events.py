@@ -36,7 +36,8 @@ def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str]) -> pa.
     # The blocks of a preemption or an admission are the first of their request; a partly filled one has no hash.
     leading = np.concatenate([whole, admitted["hit_blocks"]])
     first_keys = blocks.keys(np.repeat(index[: len(leading)], leading), spans(np.zeros_like(leading), leading))
-    keys = np.concatenate([first_keys, record.event_keys[spans(events["first_key"], events["num_keys"])]])
+    keys = np.concatenate([first_keys, record.event_keys])
+    starts = np.concatenate([np.cumsum(leading) - leading, len(first_keys) + events["first_key"]])
     counts = np.concatenate([leading, events["num_keys"]])
     num_blocks = np.concatenate([gone["num_blocks"], admitted["hit_blocks"], events["num_keys"]])
     released = np.concatenate([np.zeros_like(leading), events["released_ns"]])
@@ -46,7 +47,7 @@ def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str]) -> pa.
         [np.full(len(whole), -1), admitted["seq"], _seq_of(record, events["index"], events["pass_index"])]
     )
     order = np.lexsort((own, turn, pass_index))
-    keys = keys[spans((np.cumsum(counts) - counts)[order], counts[order])]
+    keys = keys[spans(starts[order], counts[order])]
     offsets = np.concatenate([[0], np.cumsum(counts[order])])
     kind, pass_index, index, released = kind[order], pass_index[order], index[order], released[order]
     parents = np.full(len(kind), NO_KEY, np.int64)

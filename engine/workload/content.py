@@ -71,7 +71,10 @@ class BlockKeys(Protocol):
         """
 
     def hashes(self, keys: Ints) -> Hashes:
-        """A 64-bit hash of the content of each block and of all before it, the same in every replay of a trace."""
+        """A 64-bit hash of the content of each block and of all before it, the same in every replay of a trace.
+
+        A negative key (content that only one request can have) is its own hash, read as an unsigned number.
+        """
 
     def parents(self, keys: Ints) -> Ints:
         """The key of the block before each; NO_KEY where a block is the first of its prompt."""
@@ -164,7 +167,7 @@ class InternedKeys:
             else:
                 own = _content_hash(contents, content) + offset * ODD
             out.append(_mix(above, own))
-        return np.array(out, np.uint64)[keys]
+        return np.where(keys >= 0, np.array(out, np.uint64)[np.maximum(keys, 0)], keys.view(np.uint64))
 
     def parents(self, keys: Ints) -> Ints:
         """See :class:`BlockKeys`."""
