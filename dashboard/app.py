@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 
 import streamlit as st
 from PIL import Image
 
-from dashboard import view, widgets
+from dashboard import pairs, view, widgets
+from dashboard.charts.style import ROLES
+from dashboard.frame import escape, role
+from dashboard.queries.identity import identity, repeats
 from engine.errors import GapscopeError
 
 
@@ -49,12 +53,123 @@ def main() -> None:
         widgets.open_link(name)
         again = widgets.join_finished()
         widgets.keep_shared(name)
-        widgets.pair_bar(name)
+        widgets.look()
+        _pair_bar(name)
         if again:
             st.rerun()
         page.run()
     except GapscopeError as error:
         st.error(str(error))
+
+
+def _pair_bar(page: str) -> None:
+    """Measured run, replays, population, phase, estimator and window; set once, held on all pages."""
+    found = widgets.entries()
+    known = [e.run_id for e in pairs.comparable(found)]
+    if not known:
+        return
+    first = pairs.default_measured(widgets.store(), found) or known[0]
+    asked_m = st.session_state.get("m") or (st.query_params.get("m") or first)
+    asked_r = st.session_state.get("r", st.query_params.get_all("r"))
+    measured_options = _with_absent(known, [asked_m])
+    replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], asked_r)
+    with st.container(key="pairbar", gap="xsmall"):
+        left, right = st.columns([2.6, 6.4], vertical_alignment="bottom", gap="small")
+        with left:
+            widgets.control("m", options=measured_options, default=first, flat=False, on_change=widgets.new_measured)
+        with right:
+            widgets.control(
+                "r",
+                options=replay_options,
+                default=pairs.default_replays(widgets.store(), asked_m, found),
+                max_selections=view.MAX_REPLAYS,
+                placeholder="choose a replay",
+                on_change=widgets.new_pair,
+            )
+        with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
+            widgets.control("pop", width=190, flat=False)
+            if st.session_state.get("pop") == "matched_near":
+                widgets.control("tol", width=110)
+            widgets.control("phase", width=110, flat=False)
+            widgets.control("est", width=125, flat=False)
+            widgets.control("win", width=190, flat=False)
+            _one_click()
+            _share(page)
+    _titles()
+    chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
+    if not any(pairs.absence(run_id, found) for run_id in chosen):
+        _not_like_for_like(chosen)
+
+
+def _with_absent(known: list[str], asked: Sequence[str]) -> list[str]:
+    return known + [run_id for run_id in asked if run_id and run_id not in known]
+
+
+def _swap() -> None:
+    replays = list(st.session_state.get("r") or ())
+    if replays:
+        st.session_state["m"], replays[0] = replays[0], st.session_state["m"]
+        st.session_state["r"] = replays
+        st.session_state["ack"] = False
+
+
+def _one_click() -> None:
+    st.button(
+        "Swap",
+        icon=":material/swap_horiz:",
+        key="swap",
+        on_click=_swap,
+        help="Swap the measured run and the first replay",
+        disabled=not st.session_state.get("r"),
+    )
+    measured = st.session_state["m"]
+    found = [] if pairs.absence(measured, widgets.entries()) else repeats(widgets.store(), measured)
+    shown = [run_id for run_id in found if run_id in (st.session_state.get("r") or ())]
+    st.button(
+        "Repeat",
+        icon=":material/repeat:",
+        key="repeat",
+        on_click=widgets.choose_candidate,
+        args=(found[0] if found else "",),
+        disabled=not found or bool(shown),
+        help="Add the repeat of the measured run as a candidate" if found else "The store holds no repeat of this run",
+    )
+
+
+def _share(page: str) -> None:
+    panel = st.popover("Link", icon=":material/link:", key="share", on_change="rerun", help="Link to exactly this view")
+    if panel.open:
+        with panel:
+            st.caption("Restores this view on any gapscope whose store holds these runs.")
+            st.code(widgets.permalink(page), language=None, wrap_lines=True)
+
+
+def _titles() -> None:
+    """The titles of the runs in their colours: the legend of the whole page."""
+    known = {entry.run_id: entry.title for entry in widgets.entries()}
+    words = []
+    for one, run_id in zip(ROLES, [st.session_state["m"], *(st.session_state.get("r") or ())], strict=False):
+        title = known.get(run_id, "not in this store")
+        words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}")
+    st.markdown(f":small[{' · '.join(words)}]")
+
+
+def _not_like_for_like(chosen: Sequence[str]) -> None:
+    """Name the regime fields that differ, and let the reader say that this is known."""
+    lines = []
+    for index, run_id in enumerate(chosen[1:]):
+        side = role(index)
+        for diff in identity(widgets.store(), chosen[0], run_id).regime_differs:
+            left, right = (escape(str(f.value)) if f else "unknown" for f in (diff.left, diff.right))
+            lines.append(
+                f"**Not like for like**: {diff.label} is {left} in the measured run and {right} in "
+                f":{side.word}[{side.glyph} {side.name}]. Gaps are withheld until acknowledged."
+            )
+    if lines:
+        with st.container(border=True, key="regime", gap="xsmall"):
+            for line in lines:
+                st.markdown(line)
+            widgets.control("ack")
 
 
 STYLE = """<style>

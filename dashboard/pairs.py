@@ -25,6 +25,11 @@ def replays_of(store: Store, measured: str, entries: Sequence[RunEntry]) -> list
     return list(store.remember(key, lambda: _replays_of(store, measured, entries)))
 
 
+def default_replays(store: Store, measured: str, entries: Sequence[RunEntry]) -> list[str]:
+    """What stands beside a measured run when nobody chose: the nearest replay, or nothing."""
+    return [] if absence(measured, entries) else replays_of(store, measured, entries)[:1]
+
+
 def _contents(entries: Sequence[RunEntry]) -> int:
     """Changes when a run comes, goes or is altered."""
     return hash(tuple((entry.run_id, entry.state) for entry in entries))

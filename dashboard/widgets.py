@@ -1,4 +1,4 @@
-"""Controls made from the view table, and the pair bar above every page.
+"""Controls made from the view table, and what pages share.
 
 Every control is bound to the address bar under the name of its parameter. The shared ones are drawn by the entry
 point, so they keep their values when the page changes.
@@ -20,7 +20,7 @@ from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, escape, role
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import coverage
-from dashboard.queries.identity import identity, repeats
+from dashboard.queries.identity import identity
 from dashboard.roots import default_roots
 from dashboard.store import Store
 from dashboard.view import PARAMS, SHARED, View
@@ -46,8 +46,13 @@ def store() -> Store:
 
 
 def entries() -> list[RunEntry]:
-    """The runs of the store, looked up once per run of the script: each look asks for the state of every file."""
+    """The runs of the store as :func:`look` found them."""
     return list(st.session_state["_entries"])
+
+
+def look() -> None:
+    """Look at the store, once per run of the script: each look asks for the state of every file."""
+    st.session_state["_entries"] = tuple(store().catalogue())
 
 
 def dark() -> bool:
@@ -152,75 +157,19 @@ def keep_shared(page: str) -> None:
     st.session_state["_page"] = page
 
 
-def pair_bar(page: str) -> None:
-    """Measured run, replays, population, phase, estimator and window; set once, held on all pages."""
-    st.session_state["_entries"] = found = tuple(store().catalogue())
-    known = [e.run_id for e in pairs.comparable(found)]
-    if not known:
-        return
-    first = pairs.default_measured(store(), found) or known[0]
-    asked_m = st.session_state.get("m") or (st.query_params.get("m") or first)
-    asked_r = st.session_state.get("r", st.query_params.get_all("r"))
-    measured_options = _with_absent(known, [asked_m])
-    replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], asked_r)
-    with st.container(key="pairbar", gap="xsmall"):
-        left, right = st.columns([2.6, 6.4], vertical_alignment="bottom", gap="small")
-        with left:
-            control("m", options=measured_options, default=first, flat=False, on_change=_new_measured)
-        with right:
-            control(
-                "r",
-                options=replay_options,
-                default=_default_replays(found, asked_m),
-                max_selections=view.MAX_REPLAYS,
-                placeholder="choose a replay",
-                on_change=_new_pair,
-            )
-        with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-            control("pop", width=190, flat=False)
-            if st.session_state.get("pop") == "matched_near":
-                control("tol", width=110)
-            control("phase", width=110, flat=False)
-            control("est", width=125, flat=False)
-            control("win", width=190, flat=False)
-            _one_click()
-            _share(page)
-    _titles()
-    chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
-    if not any(pairs.absence(run_id, found) for run_id in chosen):
-        _not_like_for_like(chosen)
-
-
-def _with_absent(known: list[str], asked: Sequence[str]) -> list[str]:
-    return known + [run_id for run_id in asked if run_id and run_id not in known]
-
-
-def _default_replays(entries: Sequence[RunEntry], measured: str) -> list[str]:
-    if pairs.absence(measured, entries):
-        return []
-    return pairs.replays_of(store(), measured, entries)[:1]
-
-
-def _new_measured() -> None:
-    """Another measured run brings its own replay, and an acknowledgement is about one pair only."""
+def new_measured() -> None:
+    """Another measured run brings its own replay."""
     measured = st.session_state["m"]
-    st.session_state["r"] = _default_replays(entries(), measured)
+    st.session_state["r"] = pairs.default_replays(store(), measured, entries())
     st.session_state["ack"] = False
 
 
-def _new_pair() -> None:
+def new_pair() -> None:
+    """An acknowledgement is about one pair only."""
     st.session_state["ack"] = False
 
 
-def _swap() -> None:
-    replays = list(st.session_state.get("r") or ())
-    if replays:
-        st.session_state["m"], replays[0] = replays[0], st.session_state["m"]
-        st.session_state["r"] = replays
-        st.session_state["ack"] = False
-
-
-def _add(run_id: str) -> None:
+def choose_candidate(run_id: str) -> None:
     """Put a run into the pair bar as a candidate, as the last one where all places are taken."""
     replays = [one for one in st.session_state.get("r") or () if one != run_id]
     st.session_state["r"] = [*replays[: view.MAX_REPLAYS - 1], run_id]
@@ -246,7 +195,7 @@ def join_finished() -> bool:
     if "job" in st.query_params:
         del st.query_params["job"]
     if job.run_id and job.run_id not in (st.session_state.get("r") or ()):
-        _add(job.run_id)
+        choose_candidate(job.run_id)
         st.toast(f"{job.title} joined the pair as a candidate.")
     return False
 
@@ -254,35 +203,7 @@ def join_finished() -> bool:
 def choose_measured(run_id: str) -> None:
     """Make a run the measured side."""
     st.session_state["m"] = run_id
-    _new_measured()
-
-
-def choose_candidate(run_id: str) -> None:
-    """Put a run beside the measured one."""
-    _add(run_id)
-
-
-def _one_click() -> None:
-    st.button(
-        "Swap",
-        icon=":material/swap_horiz:",
-        key="swap",
-        on_click=_swap,
-        help="Swap the measured run and the first replay",
-        disabled=not st.session_state.get("r"),
-    )
-    measured = st.session_state["m"]
-    found = [] if pairs.absence(measured, entries()) else repeats(store(), measured)
-    shown = [run_id for run_id in found if run_id in (st.session_state.get("r") or ())]
-    st.button(
-        "Repeat",
-        icon=":material/repeat:",
-        key="repeat",
-        on_click=_add,
-        args=(found[0] if found else "",),
-        disabled=not found or bool(shown),
-        help="Add the repeat of the measured run as a candidate" if found else "The store holds no repeat of this run",
-    )
+    new_measured()
 
 
 def current(page: str) -> View:
@@ -299,24 +220,6 @@ def permalink(page: str) -> str:
     """The link that restores the view on screen, every value explicit."""
     parts = urlsplit(st.context.url or "")
     return current(page).link(f"{parts.scheme}://{parts.netloc}" if parts.netloc else "")
-
-
-def _share(page: str) -> None:
-    panel = st.popover("Link", icon=":material/link:", key="share", on_change="rerun", help="Link to exactly this view")
-    if panel.open:
-        with panel:
-            st.caption("Restores this view on any gapscope whose store holds these runs.")
-            st.code(permalink(page), language=None, wrap_lines=True)
-
-
-def _titles() -> None:
-    """The titles of the runs in their colours: the legend of the whole page."""
-    known = {entry.run_id: entry.title for entry in entries()}
-    words = []
-    for one, run_id in zip(ROLES, [st.session_state["m"], *(st.session_state.get("r") or ())], strict=False):
-        title = known.get(run_id, "not in this store")
-        words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}")
-    st.markdown(f":small[{' · '.join(words)}]")
 
 
 def frame(page: str) -> Frame:
@@ -336,24 +239,6 @@ def frame(page: str) -> Frame:
     if problems:
         st.stop()
     return _frame(page, chosen)
-
-
-def _not_like_for_like(chosen: Sequence[str]) -> None:
-    """Name the regime fields that differ, and let the reader say that this is known."""
-    lines = []
-    for index, run_id in enumerate(chosen[1:]):
-        side = role(index)
-        for diff in identity(store(), chosen[0], run_id).regime_differs:
-            left, right = (escape(str(f.value)) if f else "unknown" for f in (diff.left, diff.right))
-            lines.append(
-                f"**Not like for like**: {diff.label} is {left} in the measured run and {right} in "
-                f":{side.word}[{side.glyph} {side.name}]. Gaps are withheld until acknowledged."
-            )
-    if lines:
-        with st.container(border=True, key="regime", gap="xsmall"):
-            for line in lines:
-                st.markdown(line)
-            control("ack")
 
 
 def _frame(page: str, chosen: list[str]) -> Frame:
