@@ -90,6 +90,7 @@ class InternedKeys:
         self.block_size = block_size
         self._hash_block = hash_block or block_size
         self._known: dict[tuple[int, str | int | tuple[Slice, ...], int], int] = {}
+        self._hashes = np.zeros(1, np.uint64)  # by key; made when asked for
 
     def walk(self, conversation: Conversation, base: Mark | None, incarnation: int) -> Walk:
         """See :class:`BlockKeys`."""
@@ -156,6 +157,12 @@ class InternedKeys:
 
     def hashes(self, keys: Ints) -> Hashes:
         """See :class:`BlockKeys`."""
+        if len(self._hashes) != len(self._known) + 1:
+            self._hashes = self._hash_all()
+        return np.where(keys >= 0, self._hashes[np.maximum(keys, 0)], keys.view(np.uint64))
+
+    def _hash_all(self) -> Hashes:
+        """The hash of each key, in order; that of 0 is no key's."""
         contents: dict[str | int, int] = {}
         out = [0]
         for parent, content, offset in self._known:
@@ -167,7 +174,7 @@ class InternedKeys:
             else:
                 own = _content_hash(contents, content) + offset * ODD
             out.append(_mix(above, own))
-        return np.where(keys >= 0, np.array(out, np.uint64)[np.maximum(keys, 0)], keys.view(np.uint64))
+        return np.array(out, np.uint64)
 
     def parents(self, keys: Ints) -> Ints:
         """See :class:`BlockKeys`."""
