@@ -238,7 +238,7 @@ class Store:
     def _run(self, sql: str, params: dict[str, Any], limit: int | None, time_limit_s: float, name: str) -> pa.Table:
         with closing(self._database.cursor()) as cursor, limited(cursor, time_limit_s):
             try:
-                relation = cursor.sql(sql, params=params) if params else cursor.sql(sql)
+                relation = cursor.sql(sql, params=_wide(params)) if params else cursor.sql(sql)
                 return _plain((relation if limit is None else relation.limit(limit)).to_arrow_table())
             except duckdb.InterruptException:
                 raise GapscopeError(
@@ -313,6 +313,11 @@ def _register(cursor: duckdb.DuckDBPyConnection, run_id: str, table: str, path: 
 @cache
 def _text(name: str) -> str:
     return (QUERIES / f"{name}.sql").read_text(encoding="utf-8")
+
+
+def _wide(params: dict[str, Any]) -> dict[str, Any]:
+    """Whole numbers as 64 bits: DuckDB binds small ones as 32, and the difference of two moments may not fit those."""
+    return {name: duckdb.LongValue(value) if type(value) is int else value for name, value in params.items()}
 
 
 def _frozen(value: Any) -> Any:

@@ -39,6 +39,7 @@ class Answer:
     definition: str = ""  # how this was computed, in words
     not_recorded: str | None = None  # a sentence, where a run lacks the table
     truncated: bool = False
+    empty: str = "There are no rows for this choice of runs, population and phase."
 
 
 def answer(

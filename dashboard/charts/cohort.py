@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -115,4 +116,5 @@ def one_sided(frame: Frame, store: Store, replay: str) -> Answer:
     ]
     sides = [] if result.not_recorded else result.table.column("finished_on").to_pylist()
     n = {frame.measured.run_id: sides.count("measured"), replay: sides.count("replay")}
-    return answer(result, columns, n)
+    words = "Every source-turn of this phase that succeeded on one side succeeded on the other as well."
+    return replace(answer(result, columns, n), empty=words)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 
@@ -132,7 +134,8 @@ def cells_outside(store: Store, replay: Side) -> Answer:
         Column("time_share", "Share of time", "percent"),
         Column("sites", "Read from"),
     ]
-    return answer(result, columns, {replay.run_id: None if result.not_recorded else len(result)})
+    told = answer(result, columns, {replay.run_id: None if result.not_recorded else len(result)})
+    return replace(told, empty="Every query was answered from inside the measured domain.")
 
 
 def touched(store: Store, replay: Side) -> Answer:
@@ -150,4 +153,5 @@ def touched(store: Store, replay: Side) -> Answer:
         Column("request_id", "Request"),
     ]
     rows = 0 if result.not_recorded or not len(result) else result.rows()[0]["requests_touched"]
-    return answer(result, columns, {replay.run_id: rows})
+    told = answer(result, columns, {replay.run_id: rows})
+    return replace(told, empty="No request took part in a pass that was answered from outside the measured domain.")

@@ -63,7 +63,7 @@ def draw(
         if answer.not_recorded:
             st.info(answer.not_recorded, icon=":material/info:")
         elif answer.rows.num_rows == 0:
-            st.info("There are no rows for this choice of runs, population and phase.", icon=":material/info:")
+            st.info(answer.empty, icon=":material/info:")
         elif figure is not None:
             options: dict[str, Any] = {"on_select": on_select, "selection_mode": selection} if on_select else {}
             selected = st.plotly_chart(

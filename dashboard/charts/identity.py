@@ -67,7 +67,7 @@ def diff(frame: Frame, every: bool) -> Answer:
     ]
     n = {side.run_id: sum(1 for _ in side.bundle.identity) for side in frame.sides}
     words = "Unknown is neither a match nor a mismatch. n: fields recorded. Read from run.json of both runs."
-    return Answer(table, "", columns, n, words)
+    return Answer(table, "", columns, n, words, empty="Every field that a side knows is known on both and the same.")
 
 
 def _said(field: FieldDiff, side: str) -> str | None:

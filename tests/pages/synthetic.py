@@ -11,7 +11,7 @@ from engine.bundle import BundleWriter, Check, Phase, replay_lineage
 from engine.bundle.schema import TABLES
 from engine.identity import Identity
 
-MS = 10_000_000  # a slow machine: ten times the millisecond, so that spans exceed 32 bits of nanoseconds
+MS = 1_000_000
 LANES, TURNS, BLOCK = 4, 8, 32
 
 
