@@ -135,6 +135,7 @@ def test_an_absent_run_is_named_with_its_digest(page: Any, server: str) -> None:
 @pytest.mark.parametrize("name", [page for page in PAGES if page not in ("runs", "what_if")])
 def test_every_chart_has_a_name_and_its_strip(page: Any, server: str, pair: tuple[str, str], name: str) -> None:
     go(page, f"{server}/{PATHS[name]}")
+    assert page.locator("[data-testid=stException]").count() == 0
     charts = page.locator("[class*='st-key-chart-']")
     assert charts.count() > 0
     assert page.locator("[class*='st-key-strip-']").count() == charts.count()
