@@ -17,12 +17,13 @@ from engine.serving.contract import Columns, ServerConfig
 from engine.serving.record import EVICT, STORE, private_key
 from engine.serving.skipping_arrays import Ints, ceil_div, flat, ranges
 from engine.serving.skipping_pool import RunPool
+from engine.serving.skipping_request import ScheduledRequest
 
 _COLUMNS = ("kind", "pass_index", "index", "first_key", "num_keys", "released_ns")
 
 
 def build_events(
-    pool: RunPool, config: ServerConfig, chunks: Columns, stretches: Columns, requests: Mapping[int, Any]
+    pool: RunPool, config: ServerConfig, chunks: Columns, stretches: Columns, requests: Mapping[int, ScheduledRequest]
 ) -> tuple[Columns, Ints]:
     """The tables ``events`` and ``event_keys``; empty unless the configuration asks for them."""
     if not (config.record_events and config.prefix_caching):
@@ -88,7 +89,9 @@ def _evictions(pool: RunPool, allocations: Columns) -> tuple[Columns, Ints]:
     return events, keys
 
 
-def _stores(block_size: int, chunks: Columns, stretches: Columns, requests: Mapping[int, Any]) -> tuple[Columns, Ints]:
+def _stores(
+    block_size: int, chunks: Columns, stretches: Columns, requests: Mapping[int, ScheduledRequest]
+) -> tuple[Columns, Ints]:
     """Blocks that got content: one row per prefill chunk that filled any, one per block that a decode filled."""
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
     first, base = stretches["first_pass"], stretches["computed_after_first"]
@@ -112,7 +115,7 @@ def _stores(block_size: int, chunks: Columns, stretches: Columns, requests: Mapp
     return events, np.concatenate((chunk_keys, decoded_keys))
 
 
-def _keys(index: Ints, start: Ints, count: Ints, requests: Mapping[int, Any]) -> Ints:
+def _keys(index: Ints, start: Ints, count: Ints, requests: Mapping[int, ScheduledRequest]) -> Ints:
     """Keys of ``count`` blocks from ``start`` on of each of these requests, one after another."""
     steps = ranges(count)
     keys = _private_keys(np.repeat(index, count), np.repeat(start, count) + steps)

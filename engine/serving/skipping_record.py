@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +13,7 @@ from engine.serving.skipping_arrays import Ints, add_up, ceil_div, flat, ranges
 from engine.serving.skipping_events import build_events
 from engine.serving.skipping_log import Log
 from engine.serving.skipping_pool import RunPool
-
-if TYPE_CHECKING:
-    from engine.serving.skipping import ScheduledRequest
+from engine.serving.skipping_request import ScheduledRequest
 
 _CHUNK_COLUMNS = ("pass_index", "index", "seq", "computed_before", "scheduled_tokens")
 _STRETCH_COLUMNS = ("index", "seq", "first_pass", "last_pass", "computed_after_first")

@@ -1,0 +1,74 @@
+"""A request as the skipping core keeps it between events."""
+
+from __future__ import annotations
+
+from array import array
+
+from engine.serving.contract import ServedRequest
+from engine.serving.prefix_tree import Keys, Node
+from engine.serving.skipping_pool import Run
+
+_NO_KEYS: Keys = array("q")
+
+
+class ScheduledRequest:
+    """A request's state. A decoding one is described by its stretch alone and brought up to date when it ends.
+
+    ``computed`` and ``sampled`` are as of pass ``since``, the first of the stretch, while it decodes. ``keyed``
+    counts its blocks that hold content for others to hit; for a decoding request it lags until somebody looks.
+    """
+
+    __slots__ = (
+        "aborted_in",
+        "admissions",
+        "computed",
+        "contested",
+        "cursor",
+        "decoding",
+        "held",
+        "index",
+        "keyed",
+        "keys",
+        "most_computed",
+        "output_tokens",
+        "path",
+        "prompt_tokens",
+        "received_in",
+        "received_ns",
+        "recomputed_tokens",
+        "row",
+        "sampled",
+        "seq",
+        "since",
+        "slot",
+        "splits",
+        "tail",
+        "total_blocks",
+    )
+
+    def __init__(self, request: ServedRequest, now_ns: int, next_pass: int) -> None:
+        self.index = request.index
+        self.prompt_tokens = request.prompt_tokens
+        self.output_tokens = request.output_tokens
+        self.received_ns = now_ns
+        self.received_in = next_pass  # the pass that comes next, here and below
+        self.aborted_in = -1
+        self.keys: Keys = _NO_KEYS  # as given, for the blocks it can come to fill
+        self.total_blocks = 0  # blocks it can come to fill
+        self.path: list[Node] = []
+        self.tail: Node | None = None  # the node of ``path`` that its given keys end with
+        self.splits = -1  # of the tree when ``path`` was found
+        self.cursor = 0  # the node of ``path`` that its next block is in
+        self.held: list[Run] = []
+        self.keyed = 0
+        self.computed = 0
+        self.most_computed = 0  # before the last preemption
+        self.recomputed_tokens = 0
+        self.sampled = 0
+        self.decoding = False
+        self.contested = False
+        self.since = -1
+        self.slot = -1  # it opens a block in the passes p with p % block_size == slot
+        self.row = -1  # of its open stretch
+        self.seq = -1
+        self.admissions = 0
