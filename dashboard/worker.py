@@ -151,8 +151,13 @@ def _import(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
     uploads = list((folder / "upload").iterdir())
     if len(uploads) != 1:
         raise GapscopeError("The uploaded file is gone: upload it again.")
-    source = unpack(uploads[0], folder / "unpacked")
-    return import_any(source, store)
+    target = folder / "unpacked"
+    source = unpack(uploads[0], target)
+    try:
+        return import_any(source, store)
+    except GapscopeError as error:
+        name = uploads[0].name
+        raise GapscopeError(str(error).replace(str(source), name).replace(str(target), name)) from None
 
 
 def unpack(archive: Path, target: Path) -> Path:

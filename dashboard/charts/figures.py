@@ -71,7 +71,7 @@ def compose(traces: list[dict[str, Any]], x: Axis, y: Axis, *, dark: bool, heigh
             "xaxis": x.layout(dark),
             "yaxis": y.layout(dark),
             "height": height,
-            "margin": {"l": 8, "r": 12, "t": 28, "b": 8},
+            "margin": {"l": 8, "r": 26, "t": 28, "b": 8},
             "legend": {"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom", "title": {"text": ""}},
             "hovermode": "closest",
             "showlegend": len([t for t in traces if t.get("showlegend", True) and t.get("name")]) > 1,

@@ -20,7 +20,7 @@ for side in replays:
         f"shares-{side.role.name}",
         f"Where the pass times of the {side.role.name} come from",
         *coverage.shares(frame, store, side),
-        note="exact and interpolated lie inside the measured domain; everything else was answered from outside it.",
+        note="Exact and interpolated answers lie inside the measured domain, all others outside it.",
         sides=(frame.measured, side),
     )
     rows, figure, words = coverage.domain_map(frame, store, side, pass_class)

@@ -55,8 +55,10 @@ else:
                     )
 
 st.markdown("**Import a recording**")
-st.caption("Drop a tar or zip of the recording's folder (identity.json, requests, passes, cache events). "
-           f"The run goes into the folder {roots[-1].name}.")  # fmt: skip
+st.caption(
+    "Drop a tar or zip of the recording's folder (identity.json, requests, passes, cache events), with the "
+    f"trace that was played. The run goes into the folder {roots[-1].name}."
+)
 upload = st.file_uploader("Recording", type=["zip", "tar", "tgz", "gz", "xz", "bz2"], label_visibility="collapsed")
 if st.button("Import", disabled=upload is None, key="import") and upload is not None:
     spec = {"do": "import", "title": f"import of {upload.name}", "stores": [str(root.resolve()) for root in roots]}
