@@ -10,6 +10,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -42,7 +43,16 @@ def absent(what: str) -> None:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def installed() -> None:
+    """Skip, or fail where CI demands a browser, before anything is prepared."""
+    if chromium() is None:
+        absent("No chromium on this machine")
+    if find_spec("playwright") is None:
+        absent("Playwright is not installed")
+
+
+@pytest.fixture(scope="session")
+def runs(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for new runs, with a real replay of a sample."""
     folder = tmp_path_factory.mktemp("runs")
     command = [sys.executable, "-m", "engine.cli", "replay", "--like", "ample8", "--fit", "fpm_sweep"]
@@ -54,8 +64,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The dashboard as `gapscope serve` starts it; its address."""
-    if chromium() is None:
-        absent("No chromium on this machine")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -84,10 +92,8 @@ def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 @pytest.fixture(scope="session")
 def browser(server: str) -> Iterator[object]:
     """One Chromium for all tests."""
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        absent("Playwright is not installed")
+    from playwright.sync_api import sync_playwright
+
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield started
