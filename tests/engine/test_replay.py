@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.replay import loop as replay_module
 from engine.bundle import ledger_of, ledger_problems, open_bundle
 from engine.errors import GapscopeError
 from engine.replay import Canceled, replay, resolve_host_terms, simulate
+from engine.replay import loop as replay_module
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
 from engine.serving.members import members

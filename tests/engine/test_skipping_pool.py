@@ -2,8 +2,8 @@
 
 from array import array
 
-from engine.serving.prefix_tree import PrefixTree
-from engine.serving.skipping_pool import RunPool
+from engine.serving.skipping.pool import RunPool
+from engine.serving.skipping.prefix_tree import PrefixTree
 
 
 def keys(*values):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class Log:
-    """Rows in the order they were written; ``engine.serving.skipping_record`` makes the tables from them.
+    """Rows in the order they were written; ``engine.serving.skipping.record`` makes the tables from them.
 
     restarts
         ``pass_index, start_ns`` of the passes that did not simply follow the one before.

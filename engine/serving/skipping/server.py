@@ -4,7 +4,7 @@ Between two events (an admission, a prefill chunk, a finish, an abort, a shortag
 decodes one token a pass, so a pass changes a handful of sums: how many decode, the sum and the sum of squares of
 their contexts, and how many of them open a block. Those are all the state there is; a stretch of passes costs one
 call of the timing source each. What happened to whom, and when, is worked out with numpy after the run
-(:mod:`engine.serving.skipping_record`).
+(:mod:`engine.serving.skipping.record`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from heapq import heappop, heappush
 from engine.errors import GapscopeError
 from engine.serving.contract import Finished, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.plain import check_fits
-from engine.serving.prefix_tree import Node, PrefixTree
-from engine.serving.skipping_log import Log
-from engine.serving.skipping_pool import Run, RunPool
-from engine.serving.skipping_record import build_record
-from engine.serving.skipping_request import ScheduledRequest
+from engine.serving.skipping.content import Content
+from engine.serving.skipping.log import Log
+from engine.serving.skipping.pool import Run, RunPool
+from engine.serving.skipping.record import build_record
+from engine.serving.skipping.request import ScheduledRequest
 from engine.timing.contract import PassTimeSource
 
 _NEVER = 1 << 62
@@ -50,16 +50,15 @@ class SkippingServer:
             )
         self.config = config
         self.pool = RunPool(config.usable_kv_blocks, config.record_events)
-        self._tree = PrefixTree(self._split_node)
         self._pass_ns = timing.pass_ns
         self._between_ns = timing.between_ns
         self._log = Log()
+        self._content = Content(self.pool, config.block_size, self._log)
         self._requests: dict[int, ScheduledRequest] = {}
         self._num_indices = 0
         self._waiting: deque[ScheduledRequest] = deque()
         self._running: dict[int, ScheduledRequest] = {}  # by seq, hence in order
         self._partial: ScheduledRequest | None = None  # in the middle of its prefill
-        self._contested: list[ScheduledRequest] = []  # may register what another block holds, or another will
         self._head_is_blocked = False  # no blocks for the head of the queue, and none until some are released
         self._next_pass = 0
         self._next_start_ns = -1
@@ -96,7 +95,7 @@ class SkippingServer:
                 keys = keys[:total]
             state.keys = keys if isinstance(keys, array) and keys.typecode == "q" else array("q", keys)
             state.total_blocks = total
-            self._find_path(state)
+            self._content.find_path(state)
             if state.tail is not None:
                 state.tail.ends += 1
         self._requests[index] = state
@@ -112,7 +111,7 @@ class SkippingServer:
             self._head_is_blocked = False
         else:
             return
-        self._retire(request)
+        self._content.retire(request)
         request.aborted_in = self._next_pass
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
@@ -157,10 +156,10 @@ class SkippingServer:
             heappop(finishes)
         count = finishes[0][0] - first + 1
         pool, decodes = self.pool, self._decodes
-        room = pool.blank if self._contested else pool.free
+        room = pool.blank if self._content.contested else pool.free
         if (count // self.config.block_size + 1) * decodes > room and self._count_openings(count) > room:
             # Blocks run short; or, with contested content, it matters what is evicted in which pass.
-            count = 1 if self._contested else self._passes_within(room)
+            count = 1 if self._content.contested else self._passes_within(room)
             if count == 0 or self._count_openings(1) > pool.free:
                 return self._step(now_ns)
         pass_ns, between_ns = self._pass_ns, self._between_ns
@@ -182,8 +181,8 @@ class SkippingServer:
         self._context_squares += done * (2 * self._context + (done * decodes))
         self._context = context
         self._next_pass = first + done
-        if self._contested:
-            self._settle_contested(first, first + done - 1)
+        if self._content.contested:
+            self._content.settle_contested(first, first + done - 1)
         return now_ns
 
     def _step(self, now_ns: int) -> int:
@@ -197,8 +196,8 @@ class SkippingServer:
                 pool.take(opened)
         else:
             opened, preempted = self._decode_with_preemption(now_ns)
-        if self._contested:
-            self._settle_contested(this, this)
+        if self._content.contested:
+            self._content.settle_contested(this, this)
         decodes, context = self._decodes, self._context
         budget = self.config.max_num_batched_tokens - decodes
         work: list[tuple[ScheduledRequest, int, int]] = []
@@ -253,15 +252,16 @@ class SkippingServer:
         """First come, first served: the head of the queue holds up the rest."""
         config, pool, waiting, running = self.config, self.pool, self._waiting, self._running
         seats, block_size, this = config.max_num_seqs, config.block_size, self._next_pass
-        log = self._log
+        log, content = self._log, self._content
+        content.this = this
         while waiting and budget > 0 and len(running) < seats:
             request = waiting[0]
             known = request.prompt_tokens + request.sampled
             runs: list[Run] = []
             hits = idle = 0
             if config.prefix_caching:
-                path = request.path if request.splits == self._tree.splits else self._find_path(request)
-                runs, hits, idle = pool.match(path, (known - 1) // block_size, self._settle)
+                path = content.path(request)
+                runs, hits, idle = pool.match(path, (known - 1) // block_size, content.settle)
             computed = hits * block_size
             tokens = known - computed
             if tokens > budget:
@@ -270,7 +270,7 @@ class SkippingServer:
             if -(-reserved // block_size) - hits + idle > pool.free:
                 # Whether blocks are missing can change only when some are released, or when a running request
                 # computes what the head of the queue could share.
-                self._head_is_blocked = not self._is_written(request, hits)
+                self._head_is_blocked = not content.is_written(request, hits)
                 return
             waiting.popleft()
             pool.reference(runs)
@@ -282,7 +282,7 @@ class SkippingServer:
             request.admissions += 1
             running[seq] = request
             if config.prefix_caching:
-                self._claim(request)
+                content.claim(request)
             self._compute(request, computed, tokens)
             budget -= tokens
             work.append((request, computed, tokens))
@@ -298,7 +298,7 @@ class SkippingServer:
         if before < request.most_computed:
             request.recomputed_tokens += min(after, request.most_computed) - before
         if request.total_blocks and after // block_size > request.keyed:
-            self._register(request, after // block_size, self._next_pass)
+            self._content.register(request, after // block_size, self._next_pass)
 
     def _decode_with_preemption(self, now_ns: int) -> tuple[int, int]:
         """Open the decoding requests' blocks in running order; where blocks are short, the last give up theirs.
@@ -341,7 +341,7 @@ class SkippingServer:
             if request is not None and pass_index == last:
                 finished.append(Finished(request.index, last, end_ns))
                 self._leave(request, end_ns)
-                self._retire(request)
+                self._content.retire(request)
         return finished
 
     # -- requests come and go ----------------------------------------------------------------------------------
@@ -386,8 +386,8 @@ class SkippingServer:
         if request.total_blocks:
             keyed = request.computed // self.config.block_size
             if keyed > request.keyed:
-                self._register(request, keyed, self._next_pass - 1)
-            self._unclaim(request)
+                self._content.register(request, keyed, self._next_pass - 1)
+            self._content.unclaim(request)
             pool.release(request.held, keyed, now_ns)
             request.held = []
         # Blocks without content go to the front of the free list.
@@ -435,117 +435,3 @@ class SkippingServer:
             if left < 0:
                 return passes
             passes += 1
-
-    # -- content -----------------------------------------------------------------------------------------------
-
-    def _find_path(self, request: ScheduledRequest) -> list[Node]:
-        """The request's nodes: those of its keys, and one of its own for the blocks past them."""
-        path = self._tree.path(request.keys)
-        request.tail = path[-1] if path else None
-        given, total = len(request.keys), request.total_blocks
-        if total > given:
-            path.append(request.path[-1] if request.path else Node(None, given, total, request.index))
-        request.path = path
-        request.splits = self._tree.splits
-        keyed = request.keyed
-        if keyed:
-            request.cursor = sum(node.end <= keyed for node in path)
-        return path
-
-    def _retire(self, request: ScheduledRequest) -> None:
-        """The request will not come back: its conversation may grow from here."""
-        if request.splits != self._tree.splits and request.total_blocks:
-            self._find_path(request)
-        if request.tail is not None:
-            request.tail.ends -= 1
-
-    def _claim(self, request: ScheduledRequest) -> None:
-        """Note which content the request is about to compute, and whether anybody else has it or computes it."""
-        path, keyed = request.path, request.keyed
-        at = len(path)
-        while at and path[at - 1].end > keyed:
-            at -= 1
-            node = path[at]
-            if node.keys is None:
-                continue
-            if node.writers:
-                self._settle(node)
-                for writer in node.writers:
-                    self._contest(writer)
-                    self._contest(request)
-                node.writers.append(request)
-            else:
-                node.writers = [request]
-            if node.runs and any(run.end > keyed for run in node.runs):
-                self._contest(request)
-        request.cursor = at
-
-    def _unclaim(self, request: ScheduledRequest) -> None:
-        path = request.path if request.splits == self._tree.splits else self._find_path(request)
-        if request.cursor < len(path):
-            for node in path[request.cursor :]:
-                if node.writers:
-                    node.writers.remove(request)
-        if request.contested:
-            request.contested = False
-            self._contested.remove(request)
-
-    def _contest(self, request: ScheduledRequest) -> None:
-        if not request.contested:
-            request.contested = True
-            self._contested.append(request)
-            self._contested.sort(key=lambda contested: contested.seq)
-
-    def _register(self, request: ScheduledRequest, stop: int, this: int) -> None:
-        """Register the request's blocks up to position ``stop``; ``this`` is the pass that filled them."""
-        path = request.path if request.splits == self._tree.splits else self._find_path(request)
-        start, cursor = request.keyed, request.cursor
-        copies = 0
-        while start < stop:
-            node = path[cursor]
-            end = node.end
-            if end > stop:
-                end = stop
-            else:
-                cursor += 1
-                if node.writers:
-                    node.writers.remove(request)
-            copies += self.pool.register(request.held, node, start, end)
-            start = end
-        request.keyed = stop
-        request.cursor = cursor
-        if copies:
-            self._log.copies += (this, copies)
-
-    def _settle(self, node: Node) -> None:
-        """Register what decoding requests have computed of a node up to the pass that is being scheduled."""
-        for writer in tuple(node.writers or ()):
-            if writer.decoding:
-                self._register_decoded(writer, self._next_pass)
-
-    def _is_written(self, request: ScheduledRequest, hits: int) -> bool:
-        """Whether a decoding request could add to a waiting request's ``hits``."""
-        for node in request.path:
-            if node.end > hits:
-                return any(writer.decoding for writer in node.writers or ())
-        return False
-
-    def _settle_contested(self, first: int, last: int) -> None:
-        """Register, in order, what contested requests decoded in the passes ``first`` to ``last``."""
-        block_size = self.config.block_size
-        decoding = [request for request in self._contested if request.decoding]
-        for this in range(first, last + 1):
-            for request in decoding:
-                if this > request.since and (request.computed + this - request.since) % block_size == 0:
-                    self._register_decoded(request, this)
-
-    def _register_decoded(self, request: ScheduledRequest, this: int) -> None:
-        filled = (request.computed + this - request.since) // self.config.block_size
-        if filled > request.keyed:
-            self._register(request, filled, this)
-
-    def _split_node(self, head: Node, tail: Node) -> None:
-        self.pool.split_node(head, tail)
-        if head.writers:
-            tail.writers = list(head.writers)
-            head.writers = [writer for writer in head.writers if writer.keyed < head.end]

@@ -15,9 +15,9 @@ import numpy as np
 
 from engine.serving.contract import Columns, ServerConfig
 from engine.serving.record import EVICT, STORE, private_key
-from engine.serving.skipping_arrays import Ints, ceil_div, flat, ranges
-from engine.serving.skipping_pool import RunPool
-from engine.serving.skipping_request import ScheduledRequest
+from engine.serving.skipping.arrays import Ints, ceil_div, flat, ranges
+from engine.serving.skipping.pool import RunPool
+from engine.serving.skipping.request import ScheduledRequest
 
 _COLUMNS = ("kind", "pass_index", "index", "first_key", "num_keys", "released_ns")
 

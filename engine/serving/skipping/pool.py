@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from engine.serving.prefix_tree import Keys, Node
+from engine.serving.skipping.prefix_tree import Keys, Node
 
 
 class Run:

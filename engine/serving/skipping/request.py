@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 
 from engine.serving.contract import ServedRequest
-from engine.serving.prefix_tree import Keys, Node
-from engine.serving.skipping_pool import Run
+from engine.serving.skipping.pool import Run
+from engine.serving.skipping.prefix_tree import Keys, Node
 
 _NO_KEYS: Keys = array("q")
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from engine.serving.contract import Columns, ServerConfig, ServerRecord
 from engine.serving.record import population_variance
-from engine.serving.skipping_arrays import Ints, add_up, ceil_div, flat, ranges
-from engine.serving.skipping_events import build_events
-from engine.serving.skipping_log import Log
-from engine.serving.skipping_pool import RunPool
-from engine.serving.skipping_request import ScheduledRequest
+from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat, ranges
+from engine.serving.skipping.events import build_events
+from engine.serving.skipping.log import Log
+from engine.serving.skipping.pool import RunPool
+from engine.serving.skipping.request import ScheduledRequest
 
 _CHUNK_COLUMNS = ("pass_index", "index", "seq", "computed_before", "scheduled_tokens")
 _STRETCH_COLUMNS = ("index", "seq", "first_pass", "last_pass", "computed_after_first")
