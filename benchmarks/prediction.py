@@ -16,7 +16,7 @@ from statistics import mean, median, stdev
 import numpy as np
 
 from dashboard.compare import Comparison, compare
-from dashboard.rows import Row
+from dashboard.compare.rows import Row
 from dashboard.store import Store
 from engine import knobs as knob_table
 from engine.bundle import Bundle, find_bundle

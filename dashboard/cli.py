@@ -87,7 +87,7 @@ def _compare(commands: Commands) -> None:
 def run_compare(arguments: argparse.Namespace) -> int:
     """``gapscope compare``."""
     from dashboard.compare import compare
-    from dashboard.gates import Gate
+    from dashboard.compare.gates import Gate
     from dashboard.metrics import Estimator, Population, Window
     from dashboard.render import comparison_text
     from dashboard.store import Store

@@ -9,8 +9,8 @@ from typing import Any
 
 from dashboard.catalogue import RunEntry
 from dashboard.compare import LABELS, Comparison
-from dashboard.numbers import Number
-from dashboard.rows import Row
+from dashboard.compare.numbers import Number
+from dashboard.compare.rows import Row
 
 FORMATS = ("table", "markdown", "json")
 NOTHING = "–"

@@ -21,9 +21,9 @@ from dashboard.frame import Frame, Side, escape, role
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import coverage
 from dashboard.queries.identity import identity
-from dashboard.roots import default_roots
 from dashboard.store import Store
 from dashboard.view import PARAMS, SHARED, View
+from engine.stores import default_stores as default_roots
 
 NOT_VIEW = ("job", "embed", "embed_options")
 """Parameters of an address that are no part of the view."""

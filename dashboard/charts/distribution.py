@@ -11,9 +11,9 @@ from dashboard.charts import figures, verdict
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.compare import compare_number
+from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.metrics import STATISTICS, Metric
-from dashboard.numbers import Key
 from dashboard.queries import percentiles
 from dashboard.queries.identity import repeats
 from dashboard.queries.percentiles import Bucket

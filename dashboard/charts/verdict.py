@@ -11,8 +11,8 @@ from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row
+from dashboard.compare.gates import Gate
 from dashboard.frame import Frame, Side
-from dashboard.gates import Gate
 
 DECIMALS = {"ms": 1, "share": 4, "count": 0, "requests": 2, "1/s": 3, "tok/s": 1, "tokens": 1}
 STATES = {"~": "~ inside the noise"}

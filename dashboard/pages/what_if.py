@@ -4,9 +4,10 @@ from typing import Any
 
 import streamlit as st
 
-from dashboard import jobs, what_if, widgets
+from dashboard import jobs, widgets
 from dashboard.charts import joblist
 from dashboard.frame import escape
+from dashboard.jobs import what_if
 from dashboard.view import KNOB_PREFIX
 from engine.knobs import GROUPS, KNOBS, Knob, resolve
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from small_runs import MS, S, a_pass, identity, request, write
 
 from dashboard.compare import compare
-from dashboard.gates import Gate, judge
+from dashboard.compare.gates import Gate, judge
+from dashboard.compare.noise import resampled
+from dashboard.compare.numbers import Key
 from dashboard.metrics import Estimator, Population, Window
-from dashboard.noise import resampled
-from dashboard.numbers import Key
 from dashboard.queries import cohort
 from dashboard.queries.identity import repeats
 from dashboard.samples import Sample, statistic
@@ -254,7 +254,7 @@ def test_the_bootstrap_is_seeded_and_draws_whole_lanes(root: Path) -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 1000), min_size=2, max_size=60), st.sampled_from(["mean", "p50", "p90", "std", "max"]))
 def test_weights_of_one_give_the_plain_statistic(values: list[int], name: str) -> None:
-    from dashboard.noise import weighted_statistic
+    from dashboard.compare.noise import weighted_statistic
 
     points = np.sort(np.array(values, dtype=float))
     weights = np.ones((1, len(points)))

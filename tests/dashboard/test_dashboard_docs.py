@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from dashboard.charts.style import ROLES
-from dashboard.roots import PROJECT
 from dashboard.view import KNOB_PREFIX, PAGES, PARAMS, SHARED
+from engine.stores import PROJECT
 
 TEXT = (PROJECT / "docs" / "dashboard.md").read_text(encoding="utf-8")
 

@@ -16,10 +16,11 @@ from typing import Any
 
 import pytest
 
-from dashboard import jobs, worker
-from dashboard.roots import PROJECT
+from dashboard import jobs
+from dashboard.jobs import worker
 from engine.bundle import find_bundle, list_bundles
 from engine.errors import GapscopeError
+from engine.stores import PROJECT
 
 SAMPLES = PROJECT / "sample_runs"
 SHORT = {"duration_s": 4, "warmup_s": 1, "timing": "fixed"}
@@ -46,7 +47,7 @@ def spec(store: Path, **changes: Any) -> dict[str, Any]:
 
 def work(job: jobs.Job) -> jobs.Job:
     """Run the worker to its end, and read the job again."""
-    command = [sys.executable, "-m", "dashboard.worker", str(job.folder)]
+    command = [sys.executable, "-m", "dashboard.jobs.worker", str(job.folder)]
     subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
     after = jobs.read(job.folder)
     assert after is not None
@@ -94,7 +95,7 @@ def waiting(store: Path) -> Iterator[tuple[jobs.Job, subprocess.Popen[bytes]]]:
     first = jobs.submit(store, spec(store, lanes=1))
     jobs.write_json(first.folder / "worker.json", {"pid": os.getpid(), "start": jobs.start_ticks(os.getpid())})
     second = jobs.submit(store, spec(store, lanes=2))
-    process = subprocess.Popen([sys.executable, "-m", "dashboard.worker", str(second.folder)], cwd=PROJECT)
+    process = subprocess.Popen([sys.executable, "-m", "dashboard.jobs.worker", str(second.folder)], cwd=PROJECT)
     deadline = time.monotonic() + 60
     while not (second.folder / "worker.json").exists():
         assert time.monotonic() < deadline, "the worker did not start"

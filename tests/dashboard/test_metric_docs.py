@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.gates import Gate
+from dashboard.compare.gates import Gate
+from dashboard.compare.noise import MAX_POINTS, RESAMPLES
 from dashboard.metrics import MEASURES, METRICS, PHASES, STATISTICS, SUBSETS, Estimator, Window
-from dashboard.noise import MAX_POINTS, RESAMPLES
 from dashboard.queries.identity import VARYING_FIELDS
 
 TEXT = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")

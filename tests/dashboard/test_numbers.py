@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import MS, S, a_pass, identity, request, write
 
+from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import HEADLINE, METRICS, PERCENTILES, Estimator, Population
-from dashboard.numbers import Key, Number, number
 from dashboard.samples import Sample, percentile, quantile_pairs, sample, tail_attribution
 from dashboard.store import Store
 from engine.errors import GapscopeError

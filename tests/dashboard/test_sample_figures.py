@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 from small_runs import SAMPLES, sample_id
 
+from dashboard.compare.numbers import Key, number
 from dashboard.metrics import HEADLINE, Population
-from dashboard.numbers import Key, number
 from dashboard.queries import cache, cohort
 from dashboard.queries.identity import repeats
 from dashboard.store import Store

@@ -1,4 +1,4 @@
-"""One job in a process of its own: ``python -m dashboard.worker FOLDER``, where the folder holds ``spec.json``.
+"""One job in a process of its own: ``python -m dashboard.jobs.worker FOLDER``, where the folder holds ``spec.json``.
 
 Jobs take turns: a worker waits until every job asked for before it has ended. What it is told to do is
 

@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboard.compare.numbers import Key, number
 from dashboard.metrics import Estimator, Population
-from dashboard.numbers import Key, number
 from dashboard.store import Store
 from engine.errors import GapscopeError
 

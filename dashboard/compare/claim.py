@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.gates import GateResult
+from dashboard.compare.gates import GateResult
+from dashboard.compare.rows import Row
 from dashboard.metrics import Population
 from dashboard.queries.cohort import MatchedSubset
 from dashboard.queries.identity import IdentityDiff
-from dashboard.rows import Row
 
 _LABELS = {
     "blind_prediction": "A blind prediction: at its sealing the measured run was neither held nor fitted on.",

@@ -1,7 +1,7 @@
 """Replays and imports in processes of their own; everything known about a job lies in files.
 
 A job is a folder ``<store>/.jobs/<id>/``. Its id is a digest of what is asked for, so asking twice is one job.
-``spec.json`` says what to do, the worker (:mod:`dashboard.worker`) writes ``worker.json`` (pid and start time),
+``spec.json`` says what to do, the worker (:mod:`dashboard.jobs.worker`) writes ``worker.json`` (pid and start time),
 ``progress.json`` while it runs and exactly one of ``result.json``, ``error.json`` and ``canceled.json`` at its end.
 Nothing else holds state: a page reload or a new server reads the same files, and the worker needs neither.
 """
@@ -72,7 +72,7 @@ def submit(store: Path, spec: Mapping[str, Any], upload: tuple[str, bytes] | Non
 
     Args:
         store: the folder into which the resulting run is written.
-        spec: what to do, as :mod:`dashboard.worker` reads it.
+        spec: what to do, as :mod:`dashboard.jobs.worker` reads it.
         upload: name and content of a file that the job reads and then forgets.
 
     Raises:
@@ -111,7 +111,7 @@ def _start(folder: Path) -> None:
     """Start the worker, in a session of its own so that it outlives this server."""
     with (folder / "worker.log").open("wb") as log:
         subprocess.Popen(
-            [sys.executable, "-m", "dashboard.worker", str(folder)],
+            [sys.executable, "-m", "dashboard.jobs.worker", str(folder)],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

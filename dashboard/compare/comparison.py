@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from dashboard.claim import claim
-from dashboard.gates import Gate, GateResult, judge
+from dashboard.compare.claim import claim
+from dashboard.compare.gates import Gate, GateResult, judge
+from dashboard.compare.numbers import Key, number
+from dashboard.compare.rows import Row, compare_number
 from dashboard.metrics import (
     HEADLINE,
     HEADLINE_METRICS,
@@ -16,11 +18,9 @@ from dashboard.metrics import (
     Population,
     Window,
 )
-from dashboard.numbers import Key, number
 from dashboard.queries.cohort import Ledger, MatchedSubset, ledger, matched_subset
 from dashboard.queries.identity import IdentityDiff, identity, repeats
 from dashboard.queries.ranges import lanes
-from dashboard.rows import Row, compare_number
 from dashboard.store import Store
 from engine.bundle import make_label
 from engine.errors import GapscopeError

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from dashboard.compare.numbers import Key, Number, hit_parts, number, rate_parts, totals
 from dashboard.metrics import HEADLINE_STATISTICS, METRICS, Estimator, Population
-from dashboard.numbers import Key, Number, hit_parts, number, rate_parts, totals
 from dashboard.queries.ranges import lanes as configured_lanes
 from dashboard.samples import Sample, sample
 from dashboard.store import Store

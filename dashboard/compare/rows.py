@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboard.compare.noise import Noise, noise
+from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import Estimator, Population
-from dashboard.noise import Noise, noise
-from dashboard.numbers import Key, Number, number
 from dashboard.store import Store
 
 State = Literal["better", "worse", "differs", "~", "same", "not comparable"]
