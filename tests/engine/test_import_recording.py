@@ -165,7 +165,6 @@ def test_a_consistent_recording_qualifies(bundle: Bundle) -> None:
     assert {check for check, word in found.items() if word == "unknown"} == {
         "files_intact",  # the identity lists none
         "summary_reproduced",
-        "absolute_start",
     }
     assert "fail" not in found.values()
 
