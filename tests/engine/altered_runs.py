@@ -14,7 +14,7 @@ SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
 def sample(name: str) -> Bundle:
-    (path,) = SAMPLES.glob(f"{name}-*")
+    (path,) = SAMPLES.glob(f"{name}-" + "[0-9a-f]" * 12)
     return open_bundle(path)
 
 
