@@ -12,6 +12,7 @@ from dashboard.charts.answer import Answer, Column, answer, stack
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.frame import Frame, Side
 from dashboard.metrics import PASS_CLASSES
+from dashboard.pricing import price, timing_of
 from dashboard.queries import passes
 from dashboard.queries.ranges import Span
 from dashboard.store import Result, Store
@@ -187,32 +188,33 @@ def in_cell(frame: Frame, store: Store, pass_class: str, cell: passes.Cell) -> A
 
 
 def durations(frame: Frame, store: Store, pass_class: str, axis: str, log: bool) -> tuple[Answer, Figure]:
-    """Duration along an axis: the middle of the measured passes as marks, the model as the replay used it as lines."""
+    """Duration along an axis: the measured passes as marks; as lines what each replay's timing says of their geometry.
+
+    A run without a timing of its own, like a repeat of the recording, is drawn by the middle of its passes.
+    """
     ids = tuple(side.run_id for side in frame.sides)
     limit = passes.axis_limit(store, ids, frame.population, pass_class, axis)
     results: list[tuple[Side, Result]] = []
     for side in frame.sides:
         population = frame.population_of(side)
         results.append((side, passes.duration_curve(store, side.run_id, population, pass_class, axis, max(limit, 1))))
-    shown = [(side, result) for side, result in results if not result.not_recorded and len(result)]
-    points = [
-        (side.role, f"{side.role.name} p50", result.array("x"), result.array("p50_ns") / 1e6, result.array("passes"))
-        for side, result in shown
-        if side is frame.measured
-    ]
-    curves = []
-    for side, result in shown:
+    shown = {side: result for side, result in results if not result.not_recorded and len(result)}
+    measured = shown.get(frame.measured)
+    points, curves = [], []
+    if measured is not None:
+        x, role = measured.array("x"), frame.measured.role
+        points.append((role, f"{role.name} p50", x, measured.array("p50_ns") / 1e6, measured.array("passes")))
+        for name in ("p10_ns", "p90_ns"):
+            points.append((role, f"{role.name} {name[:3]}", x, measured.array(name) / 1e6, np.ones(len(measured))))
+    for side, result in shown.items():
         if side is frame.measured:
-            for name in ("p10_ns", "p90_ns"):
-                points.append(
-                    (
-                        side.role,
-                        f"{side.role.name} {name[:3]}",
-                        result.array("x"),
-                        result.array(name) / 1e6,
-                        np.ones(len(result)),
-                    )
-                )
+            continue
+        timing = timing_of(store, side.run_id) if measured is not None else None
+        if timing is not None and measured is not None:
+            geometry = {name: measured.array(name) for name in passes.AXES}
+            curves.append(
+                Series(side.role, f"{side.role.name} model", measured.array("x"), price(timing, geometry) / 1e6)
+            )
         else:
             curves.append(Series(side.role, f"{side.role.name} p50", result.array("x"), result.array("p50_ns") / 1e6))
     figure = figures.cloud(points, curves, Axis(passes.AXES[axis]), Axis("pass duration, ms", log=log), dark=frame.dark)

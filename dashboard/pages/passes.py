@@ -47,7 +47,8 @@ draw(
     "durations",
     f"Duration of {passes.WORDS[pass_class]} passes, ms",
     *passes.durations(frame, store, pass_class, along, log),
-    note="Marks: p50 of the measured passes, larger where there are more; dashes: p10, p90. Lines: the model as used.",
+    note="Marks: p50 of the measured passes, larger where there are more; dashes: p10, p90. "
+    "Lines: what the replay's timing says of the mean geometry of these passes.",
 )
 
 with st.container(horizontal=True, vertical_alignment="bottom"):

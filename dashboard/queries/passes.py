@@ -130,7 +130,7 @@ def duration_curve(
     store: Store, run_id: str, population: Population, pass_class: str, axis: str, x_max: int, bins: int = 40
 ) -> Result:
     """Columns ``bin, passes, x, mean_ns, p10_ns, p50_ns, p90_ns`` along ``decode_kv_tokens``, ``new_tokens``,
-    ``prefill_kv_tokens`` or ``decode_requests``. On a replay this is the timing model's curve as it was used."""
+    ``prefill_kv_tokens`` or ``decode_requests``, and the mean of every axis (``AXES``) in the bin."""
     return store.query(
         "duration_curve",
         {"axis": axis, "x_max": x_max, "bins": bins, "class": pass_class},

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.timing import fixed, fpm
 from engine.timing.contract import PassQueries, PassTimes, PassTimeSource
-from engine.timing.coverage import curve, domain
+from engine.timing.coverage import domain
 from engine.timing.fitting import fit
 from engine.timing.model_file import load_model, save_model
 from engine.timing.rows import FitSource
@@ -19,7 +19,6 @@ __all__ = [
     "PassTimeSource",
     "PassTimes",
     "build_timing",
-    "curve",
     "domain",
     "fit",
     "load_model",

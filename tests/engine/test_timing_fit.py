@@ -12,7 +12,7 @@ from timing_fakes import FakeBundle, bundle, geometries, pass_table, truth_ns
 from engine import knobs
 from engine.errors import GapscopeError
 from engine.identity import Identity
-from engine.timing import FitSource, build_timing, curve, domain, fit
+from engine.timing import FitSource, build_timing, domain, fit
 from engine.timing.contract import PassQueries
 from engine.timing.fitting import FOLDS, _Fitter, folds
 from engine.timing.rows import read_rows
@@ -277,20 +277,11 @@ def test_fixed_is_a_sum_of_constants():
     assert timing.describe()["kind"] == "fixed"
 
 
-def test_domain_and_curve_for_drawing(model):
+def test_domain_is_every_knot(model):
     arrays = domain(model)
     assert {len(v) for v in arrays["decode"].values()} == {len(arrays["decode"]["batch"])}
     assert sum(arrays["decode"]["passes"]) == 80
     assert sum(arrays["prefill"]["passes"]) == 160
-    told = curve(model, "decode_only", [2000, 4000, 10**7], decode_requests=4)
-    assert told["duration_ns"][:2] == [price(model, (0, 0, 0, 4, kv)) for kv in (2000, 4000)]
-    assert told["resolution"] == ["interpolated", "interpolated", "clamped"]
-    told = curve(
-        model, "mixed", [100, 200], prefill_requests=2, prefill_kv_tokens=4000, decode_requests=4, decode_kv_tokens=8000
-    )
-    assert told["duration_ns"] == [price(model, (2, t, 4000, 4, 8000)) for t in (100, 200)]
-    with pytest.raises(GapscopeError, match="expected one of prefill_only, decode_only, mixed"):
-        curve(model, "verify", [1])
 
 
 def test_many_passes_are_thinned_for_judging_only(monkeypatch):
