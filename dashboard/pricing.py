@@ -19,7 +19,7 @@ def timing_of(store: Store, run_id: str) -> PassTimeSource | None:
     def build() -> PassTimeSource | None:
         lineage = store.bundle(run_id).lineage
         config, timing = lineage.get("config"), lineage.get("timing") or {}
-        if not isinstance(config, Mapping) or (config.get("timing") == "fpm" and not timing.get("model")):
+        if not config or (config.get("timing") == "fpm" and not timing.get("model")):
             return None
         known = {name: value for name, value in config.items() if name in knobs.BY_NAME}
         # A curve is drawn beyond the domain as well, whatever the replay was told to do there.
