@@ -198,15 +198,15 @@ def durations(frame: Frame, store: Store, pass_class: str, axis: str, log: bool)
     for side in frame.sides:
         population = frame.population_of(side)
         results.append((side, passes.duration_curve(store, side.run_id, population, pass_class, axis, max(limit, 1))))
-    shown = {side: result for side, result in results if not result.not_recorded and len(result)}
-    measured = shown.get(frame.measured)
+    shown = [(side, result) for side, result in results if not result.not_recorded and len(result)]
+    measured = next((result for side, result in shown if side is frame.measured), None)
     points, curves = [], []
     if measured is not None:
         x, role = measured.array("x"), frame.measured.role
         points.append((role, f"{role.name} p50", x, measured.array("p50_ns") / 1e6, measured.array("passes")))
         for name in ("p10_ns", "p90_ns"):
             points.append((role, f"{role.name} {name[:3]}", x, measured.array(name) / 1e6, np.ones(len(measured))))
-    for side, result in shown.items():
+    for side, result in shown:
         if side is frame.measured:
             continue
         timing = timing_of(store, side.run_id) if measured is not None else None
