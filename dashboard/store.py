@@ -5,7 +5,7 @@ are not to be shared between threads, cursors are cheap. Requests become a table
 other tables stay views over the bundle's Parquet. A run id names its content, so answers are kept.
 
 SQL lives in ``dashboard/queries/*.sql``. Values are bound; ``{alias.thing}`` stands for a table of the run that a
-caller names ``alias`` and is filled from the fixed sets below, never from text of a user.
+caller names ``alias`` and is filled from fixed sets, here and in ``metrics.py``, never from text of a user.
 """
 
 from __future__ import annotations
@@ -170,11 +170,7 @@ class Store:
     ) -> Result:
         values = dict(params)
         if population is not None:
-            values |= {
-                "phases": list(population.phases),
-                "pass_phases": list(population.pass_phases),
-                "role": population.role,
-            }
+            values |= {"phases": list(population.phases), "role": population.role}
         notes: dict[str, str] = {}
         missing: list[str] = []
 
@@ -198,7 +194,7 @@ class Store:
             if population is None:
                 raise ValueError(f"query {name} needs a population")
             if thing == "passes_in":
-                return f"(SELECT * FROM {relation} WHERE list_contains($pass_phases, phase))"
+                return f"(SELECT * FROM {relation} WHERE phase IN {_words(population.pass_phases)})"
             return self._members(run_id, population)
 
         text = _PLACE.sub(place, _text(name))
@@ -206,7 +202,8 @@ class Store:
             return Result(pa.table({}), text, not_recorded=missing[0])
         used = set(_PARAMETER.findall(text))
         bound = {key: value for key, value in values.items() if key in used}
-        table = self._run(text, bound, None if row_cap is None else row_cap + 1, time_limit_s, name)
+        asked = text if row_cap is None else f"FROM (\n{text}\n) LIMIT {row_cap + 1}"
+        table = self._run(asked, bound, time_limit_s, name)
         shown = [f"-- {relation}: {note}" for relation, note in sorted(notes.items())]
         shown += [f"-- ${key} = {value!r}" for key, value in sorted(bound.items())]
         cut = row_cap is not None and table.num_rows > row_cap
@@ -215,7 +212,9 @@ class Store:
     def _members(self, run_id: str, population: Population) -> str:
         """SQL of the requests of a population; membership that depends on the other side is a table, made once."""
         requests = _relation(run_id, "requests")
-        where = "list_contains($phases, phase) AND ($role = 'any' OR (agent_depth = 0) = ($role = 'root'))"
+        where = f"phase IN {_words(population.phases)}"
+        if population.role != "any":
+            where += f" AND agent_depth {'=' if population.role == 'root' else '<>'} 0"
         if not population.matched:
             return f"(SELECT * FROM {requests} WHERE {where})"
         if population.counterpart is None:
@@ -235,11 +234,11 @@ class Store:
         self.remember(("matched", table), make)
         return f"(SELECT * FROM {requests} WHERE {where} AND request_id IN (SELECT request_id FROM {table}))"
 
-    def _run(self, sql: str, params: dict[str, Any], limit: int | None, time_limit_s: float, name: str) -> pa.Table:
+    def _run(self, sql: str, params: dict[str, Any], time_limit_s: float, name: str) -> pa.Table:
         with closing(self._database.cursor()) as cursor, limited(cursor, time_limit_s):
             try:
                 relation = cursor.sql(sql, params=_wide(params)) if params else cursor.sql(sql)
-                return _plain((relation if limit is None else relation.limit(limit)).to_arrow_table())
+                return _plain(relation.to_arrow_table())
             except duckdb.InterruptException:
                 raise GapscopeError(
                     f"Query {name} took longer than {time_limit_s:g} s and was stopped: expected a narrower question; "
@@ -308,6 +307,12 @@ def _register(cursor: duckdb.DuckDBPyConnection, run_id: str, table: str, path: 
     cursor.read_parquet(path).create_view(raw, replace=True)
     kind = "TABLE" if table == "requests" else "VIEW"
     cursor.execute(f"CREATE OR REPLACE {kind} {relation} AS {_text('_' + table).replace('{raw}', raw)}")
+
+
+def _words(names: Sequence[str]) -> str:
+    """A list of fixed names as SQL. Written out, not bound: the planner then skips what they exclude."""
+    quoted = [f"'{name}'" for name in names]
+    return f"({', '.join(quoted)})"
 
 
 @cache
