@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dashboard.compare.numbers import Key, Number, hit_parts, number, rate_parts, totals
-from dashboard.metrics import HEADLINE_STATISTICS, METRICS, Estimator, Population
+from dashboard.metrics import HEADLINE_STATISTICS, METRICS, Estimator, Metric, Population
 from dashboard.queries.ranges import lanes as configured_lanes
 from dashboard.samples import Sample, sample
 from dashboard.store import Store
@@ -81,23 +81,21 @@ def noise(
         if known:
             spread = max(abs(value - measured.value) for value in known)
             return Noise("repeats", measured.value - spread, measured.value + spread, len(known))
-    cache_key = ("noise", run_id, key, population, estimator)
-    found: Noise | None = store.remember(cache_key, lambda: _bootstrap(store, run_id, key, population, estimator))
-    return found
+    return _bootstrap(store, run_id, key, population, estimator)
 
 
 def _bootstrap(store: Store, run_id: str, key: Key, population: Population, estimator: Estimator) -> Noise | None:
-    closed = store.bundle(run_id).identity.value("client", "loop") != "open" and configured_lanes(store, run_id)
+    loop, width = store.bundle(run_id).identity.value("client", "loop"), configured_lanes(store, run_id)
+    closed = loop != "open" and bool(width)
     if key.metric in METRICS:
-        found = sample(store, run_id, METRICS[key.metric], population)
-        by_lane = bool(closed) and len(np.unique(found.lanes)) > 1 and int(found.lanes.min()) >= 0
-        if METRICS[key.metric].source in ("itl", "chunk_gap", "passes") and not by_lane:
-            return None  # gaps of one request and neighbouring passes are not independent
-        wanted = HEADLINE_STATISTICS if key.statistic in HEADLINE_STATISTICS else (key.statistic,)
-        draw = ("resampled", run_id, key.metric, population, estimator, wanted)
-        values = store.remember(draw, lambda: resampled(found, wanted, estimator, by_lane))[key.statistic]
-        units = len(np.unique(found.lanes)) if by_lane else found.n
-        return _interval(values, "lanes" if by_lane else "requests", units)
+        metric = METRICS[key.metric]
+        names = HEADLINE_STATISTICS if key.statistic in HEADLINE_STATISTICS else (key.statistic,)
+
+        def draw() -> dict[str, Noise | None]:
+            return _of_sample(sample(store, run_id, metric, population), metric, names, estimator, closed)
+
+        found: dict[str, Noise | None] = store.remember(("noise", run_id, metric, population, estimator, names), draw)
+        return found[key.statistic]
     if not closed:
         return None
     if key.metric in ("request_rate", "output_rate", "total_rate", "output_rate_per_gpu"):
@@ -113,6 +111,20 @@ def _bootstrap(store: Store, run_id: str, key: Key, population: Population, esti
         counts = totals(store, run_id, of).sums["preemptions"]
         return _interval(_sums(counts), "lanes", len(counts))
     return None
+
+
+def _of_sample(
+    found: Sample, metric: Metric, statistics: Sequence[str], estimator: Estimator, closed: bool
+) -> dict[str, Noise | None]:
+    """The intervals of several statistics of one sample; None where its values are not independent."""
+    lanes = np.unique(found.lanes)
+    by_lane = closed and len(lanes) > 1 and int(lanes[0]) >= 0
+    if metric.source in ("itl", "chunk_gap", "passes") and not by_lane:
+        return dict.fromkeys(statistics)  # gaps of one request and neighbouring passes depend on each other
+    drawn = resampled(found, statistics, estimator, by_lane)
+    if by_lane:
+        return {name: _interval(values, "lanes", len(lanes)) for name, values in drawn.items()}
+    return {name: _interval(values, "requests", found.n) for name, values in drawn.items()}
 
 
 def _interval(values: Floats, kind: Literal["lanes", "requests"], units: int) -> Noise | None:
@@ -137,34 +149,47 @@ def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by
     points = np.bincount(bins, found.values) / np.bincount(bins)
     if by_lane:
         names, member = np.unique(found.lanes, return_inverse=True)
-        held = np.stack([np.bincount(bins[member == lane], minlength=len(points)) for lane in range(len(names))])
+        cells = member * len(points) + bins
+        held = np.bincount(cells, minlength=len(names) * len(points)).reshape(len(names), -1)
         draws = random.multinomial(len(names), np.full(len(names), 1 / len(names)), RESAMPLES)
-        weights = draws.astype(np.float64) @ held
+        # Not a matrix product of floats: the library behind that one wakes threads, which takes longer than the sums.
+        weights = np.einsum("rl,lp->rp", draws.astype(np.float64), held.astype(np.float64))
     else:
         weights = random.multinomial(found.n, np.bincount(bins) / found.n, RESAMPLES).astype(np.float64)
+    return weighted_statistics(points, weights, statistics, estimator)
+
+
+def weighted_statistics(
+    points: Floats, weights: Floats, statistics: Sequence[str], estimator: Estimator
+) -> dict[str, Floats]:
+    """Statistics of each sample (row) that holds the sorted points as many times as its weights say."""
     upto = np.cumsum(weights, axis=1)
-    return {name: weighted_statistic(points, weights, upto, name, estimator) for name in statistics}
-
-
-def weighted_statistic(points: Floats, weights: Floats, upto: Floats, name: str, estimator: Estimator) -> Floats:
-    """The statistic of each sample (row) that holds the sorted points as many times as its weights say.
-
-    ``upto`` are the running sums of ``weights`` along a row.
-    """
     n = upto[:, -1]
-    if name == "mean":
-        return np.asarray(weights @ points / n)
-    if name == "std":
-        mean = weights @ points / n
-        return np.asarray(np.sqrt(np.maximum(weights @ points**2 / n - mean**2, 0)))
-    share = {"min": 0.0, "max": 1.0}[name] if name in ("min", "max") else float(name[1:]) / 100
-    rank = (n - 1) * share
+    found = {}
+    ranks = {}
+    for name in statistics:
+        if name in ("mean", "std"):
+            mean = weights @ points / n
+            found[name] = mean if name == "mean" else np.sqrt(np.maximum(weights @ points**2 / n - mean**2, 0))
+        else:
+            share = {"min": 0.0, "max": 1.0}[name] if name in ("min", "max") else float(name[1:]) / 100
+            ranks[name] = (n - 1) * share
+    if ranks:
+        found |= zip(ranks, _at(points, upto, np.stack(list(ranks.values())), estimator), strict=True)
+    return found
+
+
+def _at(points: Floats, upto: Floats, rank: Floats, estimator: Estimator) -> Floats:
+    """The values at ``rank`` (statistic, sample), where ``upto`` counts the values of a sample up to each point."""
     if estimator is Estimator.NEAREST_RANK:
-        return _at(points, upto, np.floor(rank + 0.5))
+        return points[_places(upto, np.floor(rank + 0.5))]
     low = np.floor(rank)
-    below = _at(points, upto, low)
-    return np.asarray(below + (_at(points, upto, np.minimum(low + 1, n - 1)) - below) * (rank - low))
+    high = np.minimum(low + 1, upto[:, -1] - 1)
+    below, above = points[_places(upto, np.concatenate([low, high]))].reshape(2, *rank.shape)
+    return np.asarray(below + (above - below) * (rank - low))
 
 
-def _at(points: Floats, upto: Floats, rank: Floats) -> Floats:
-    return points[(upto <= rank[:, None]).sum(axis=1)]
+def _places(upto: Floats, rank: Floats) -> npt.NDArray[np.intp]:
+    """The first point at which a sample counts more values than ``rank``; one search per sample for all ranks."""
+    found = [counts.searchsorted(wanted, side="right") for counts, wanted in zip(upto, rank.T, strict=True)]
+    return np.stack(found, axis=1)
