@@ -100,12 +100,22 @@ class Totals:
 
 def totals(store: Store, run_id: str, population: Population) -> Totals:
     """What rates, hit ratios and counts of a population are made of."""
-    result = store.query(
-        "totals", {"block_size": block_size(store, run_id)}, runs={"run": run_id}, population=population
-    )
-    names = [name for name in result.table.column_names if name != "lane"]
-    sums = {name: np.nan_to_num(result.array(name).astype(np.float64)) for name in names}
-    return Totals(result.array("lane"), sums)
+
+    def add() -> Totals:
+        result = store.query(
+            "totals",
+            {"block_size": block_size(store, run_id)},
+            runs={"run": run_id},
+            population=population,
+            keep=False,
+        )
+        names = [name for name in result.table.column_names if name != "lane"]
+        sums = {name: np.nan_to_num(result.array(name).astype(np.float64)) for name in names}
+        return Totals(result.array("lane"), sums)
+
+    store.bundle(run_id)
+    found: Totals = store.remember(("totals", run_id, population), add)
+    return found
 
 
 def number(
