@@ -14,6 +14,7 @@ from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.frame import Frame
 from dashboard.queries import cohort
 from dashboard.queries.ranges import Span, capture_span
+from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
 
 OUTCOMES = ("attempted", "ok", "error", "rejected", "canceled", "in_flight")
@@ -22,7 +23,7 @@ OUTCOMES = ("attempted", "ok", "error", "rejected", "canceled", "in_flight")
 def successes(frame: Frame, store: Store) -> dict[str, int | None]:
     """Successful requests of the population on each side: the ``n`` of request charts."""
     return {
-        side.run_id: cohort.size(store, side.run_id, frame.population_of(side))["ok"]
+        side.run_id: totals(store, side.run_id, frame.population_of(side)).total("ok")
         for side in frame.sides
         if "requests" in side.bundle.tables
     }

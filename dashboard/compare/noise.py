@@ -14,9 +14,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dashboard.compare.numbers import Key, Number, hit_parts, number, rate_parts, totals
+from dashboard.compare.numbers import Key, Number, hit_parts, number, rate_parts
 from dashboard.metrics import HEADLINE_STATISTICS, METRICS, Estimator, Metric, Population
 from dashboard.queries.ranges import lanes as configured_lanes
+from dashboard.queries.totals import totals
 from dashboard.samples import Sample, sample
 from dashboard.store import Store
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from dashboard.metrics import MEASURES, METRICS, STATISTICS, Direction, Estimator, Population, Window
 from dashboard.queries import coverage, passes
-from dashboard.queries.ranges import Span, block_size, gpus, population_span
+from dashboard.queries.ranges import block_size, gpus, population_span
+from dashboard.queries.totals import Totals, totals
 from dashboard.samples import sample
 from dashboard.store import Store
 from engine.errors import GapscopeError
@@ -86,38 +87,6 @@ class Number:
     supported: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Sums of a population by lane: arrays of equal length, so that lanes can be drawn again."""
-
-    lanes: np.ndarray[Any, Any]
-    sums: dict[str, np.ndarray[Any, Any]]
-
-    def total(self, name: str) -> int:
-        """The sum over lanes."""
-        return int(self.sums[name].sum())
-
-
-def totals(store: Store, run_id: str, population: Population) -> Totals:
-    """What rates, hit ratios and counts of a population are made of."""
-
-    def add() -> Totals:
-        result = store.query(
-            "totals",
-            {"block_size": block_size(store, run_id)},
-            runs={"run": run_id},
-            population=population,
-            keep=False,
-        )
-        names = [name for name in result.table.column_names if name != "lane"]
-        sums = {name: np.nan_to_num(result.array(name).astype(np.float64)) for name in names}
-        return Totals(result.array("lane"), sums)
-
-    store.bundle(run_id)
-    found: Totals = store.remember(("totals", run_id, population), add)
-    return found
-
-
 def number(
     store: Store, run_id: str, key: Key, population: Population, estimator: Estimator = Estimator.LINEAR
 ) -> Number:
@@ -181,10 +150,9 @@ def rate_parts(store: Store, run_id: str, key: Key, population: Population) -> R
         found = totals(store, run_id, population)
         sums = found.sums
         if window is Window.OBSERVED_SPAN:
-            rows = store.query("observed_span", runs={"run": run_id}, population=population).one()
-            if rows["start_ns"] is None or rows["end_ns"] is None:
+            span = found.span
+            if span is None:
                 return RateParts(nothing, 0.0, 0, "no successful request")
-            span = Span(rows["start_ns"], rows["end_ns"])
         elif span is None:
             return RateParts(nothing, 0.0, 0, f"the run has no phase {population.phase}")
     if not span.length_ns:

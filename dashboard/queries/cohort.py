@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from dashboard.metrics import Population
 from dashboard.queries.ranges import Span, capture_span
+from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
 from engine.bundle.ledger import ledger_from, ledger_problems
 
@@ -104,15 +104,16 @@ class MatchedSubset:
         return self.replay_ok - self.matched
 
 
-def size(store: Store, run_id: str, population: Population) -> dict[str, Any]:
-    """``attempted``, ``ok``, ``input_tokens``, ``output_tokens`` of a population (tokens of the successes)."""
-    return store.query("population_size", runs={"run": run_id}, population=population).one()
-
-
 def matched_subset(store: Store, measured: str, replay: str, population: Population) -> MatchedSubset:
     """How many source-turns the two sides share under the rule of ``population`` (``matched`` when it has none)."""
     rule = population if population.matched else Population(population.phase, "matched")
     complete = Population(population.phase)
-    left, right = size(store, measured, complete), size(store, replay, complete)
-    shared = size(store, measured, rule.for_side(replay))
-    return MatchedSubset(rule.words, shared["ok"], left["attempted"], left["ok"], right["attempted"], right["ok"])
+    left, right = totals(store, measured, complete), totals(store, replay, complete)
+    return MatchedSubset(
+        rule=rule.words,
+        matched=totals(store, measured, rule.for_side(replay)).total("ok"),
+        measured_attempted=left.total("attempted"),
+        measured_ok=left.total("ok"),
+        replay_attempted=right.total("attempted"),
+        replay_ok=right.total("ok"),
+    )

@@ -1,8 +1,11 @@
--- What rates, hit ratios and counts of a population are made of, by lane: sums over lanes are the run's numbers.
+-- What size, rates, hit ratios and counts of a population are made of, by lane: sums over lanes are the run's numbers.
 -- A prompt can reuse whole blocks only, and leaves at least its last token to compute: reusable_tokens.
 SELECT
     coalesce(lane, -1) AS lane,
+    count(*) AS attempted,
     count(*) FILTER (status = 'ok') AS ok,
+    min(dispatched_ns) FILTER (status = 'ok') AS start_ns,
+    max(last_visible_ns) FILTER (status = 'ok') AS end_ns,
     sum(input_tokens) FILTER (status = 'ok') AS input_tokens,
     sum(output_tokens) FILTER (status = 'ok') AS output_tokens,
     count(cached_tokens) FILTER (status = 'ok') AS reuse_recorded,
