@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 
+import pandas  # noqa: F401  pyarrow imports it at the first array it reads: better here than behind a first control
 import streamlit as st
 from PIL import Image
 
