@@ -22,7 +22,7 @@ from engine import knobs as knob_table
 from engine.bundle import Bundle, find_bundle
 from engine.replay import knobs_from_run, replay
 from engine.timing import FitSource, PassQueries, build_timing, fit
-from engine.traces import find_trace, load_trace
+from engine.traces import stored_trace
 
 SAMPLES = Path(__file__).resolve().parent.parent / "sample_runs"
 RUNS = ("ample8", "tight8")
@@ -36,9 +36,9 @@ SHAKES = (-0.004, -0.003, -0.002, -0.001, 0.0, 0.001, 0.002, 0.003, 0.004)
 def predict(measured: Bundle, sweep: Bundle, store: Path, pass_scale: float = 1.0) -> str:
     """Replay a run's workload on a model of the sweep and the run's warm-up; returns the replay's id."""
     model = fit([FitSource(sweep, None), FitSource(measured, ("warmup",))])
-    found = find_trace([SAMPLES], measured.identity.value("trace", "digest"))
     values = knobs_from_run(measured) | {"pass_scale": pass_scale}
-    return replay(load_trace(found), values, model, store=store, like=measured)
+    trace = stored_trace([SAMPLES], measured.identity.value("trace", "digest"))
+    return replay(trace, values, model, store=store, like=measured)
 
 
 def comparison(measured: str, other: str, store: Path) -> Comparison:

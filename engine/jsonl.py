@@ -26,7 +26,7 @@ class Type:
 INTEGER = Type("a whole number", lambda v: type(v) is int)
 COUNT = Type("a whole number of at least 0", lambda v: type(v) is int and v >= 0)
 NUMBER = Type("a number", lambda v: type(v) is int or (type(v) is float and math.isfinite(v)))
-DURATION = Type("a number of at least 0", lambda v: NUMBER.accepts(v) and v >= 0)
+DURATION = Type("a number from 0 to 1e9", lambda v: NUMBER.accepts(v) and 0 <= v <= 1e9)  # seconds, 31 years
 TEXT = Type("text", lambda v: type(v) is str)
 FLAG = Type("true or false", lambda v: type(v) is bool)
 OBJECT = Type("an object", lambda v: type(v) is dict)
@@ -102,7 +102,7 @@ def read_rows(
             try:
                 row = orjson.loads(text)
             except orjson.JSONDecodeError as error:
-                problem = f"not a complete JSON object, as if cut off ({error})"
+                problem = f"not a JSON object ({error}); is the file cut off?"
             else:
                 problem = problem_of(row, {}) or problem_of(row, spec_of(row))
         if problem is None:

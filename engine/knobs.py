@@ -310,6 +310,8 @@ KNOBS: tuple[Knob, ...] = (
     Knob("record_members", bool, True, "output", "write the exact composition of each batch"),
 )
 
+SHORTEST_S = 1e-6
+FIXED = tuple(knob.name for knob in KNOBS if knob.name.startswith("fixed_"))
 BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
 
 
@@ -329,6 +331,15 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
     for given in (base or {}, changes):
         for name, value in given.items():
             values[name] = _known(name).parse(value)
+    if 0 < values["duration_s"] < SHORTEST_S:
+        raise GapscopeError(
+            f"Knob duration_s={values['duration_s']:g} is no time at all: expected 0 (until the trace is exhausted) "
+            f"or at least {SHORTEST_S:g} s."
+        )
+    if values["timing"] == "fixed" and not any(values[name] for name in FIXED):
+        raise GapscopeError(
+            f"Knobs {', '.join(FIXED)} are all 0, so no pass would take any time: expected one of them above 0."
+        )
     if values["wrap"] and not (values["duration_s"] and values["arrivals"] == "lanes"):
         raise GapscopeError("Knob wrap=true needs an end and lanes: expected duration_s above 0 and arrivals=lanes.")
     if values["max_num_batched_tokens"] < values["max_num_seqs"]:

@@ -30,7 +30,7 @@ from engine.errors import GapscopeError
 from engine.importers import import_any
 from engine.replay import Canceled, knobs_from_run, replay
 from engine.timing import FitSource, fit
-from engine.traces import find_trace, load_trace
+from engine.traces import stored_trace
 
 WALL_LIMIT_S = 3600
 UNPACKED_LIMIT_BYTES = 4 << 30
@@ -100,7 +100,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
         raise GapscopeError(
             f"The identity of {base.run_id} does not say which trace was played: it cannot be replayed."
         )
-    trace = load_trace(find_trace(stores, digest))
+    trace = stored_trace(stores, digest)
     span_s = values["duration_s"] and values["warmup_s"] + values["duration_s"] + values["grace_s"]
     turns = sum(len(conversation.turns) for play in trace.plays for conversation in play.conversations)
 

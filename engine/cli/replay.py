@@ -61,8 +61,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     values = knob_table.resolve(changes, base)
     model = _model(arguments, like, stores) if values["timing"] == "fpm" else None
     build_timing(values, model)  # says what is missing before anything is read
-    path = arguments.trace or _trace_of(like, stores)
-    trace = load_trace(path)
+    trace = load_trace(arguments.trace) if arguments.trace else _trace_of(like, stores)
     if arguments.dry_run:
         resolved = resolve_host_terms(values, model)
         print(f"trace {trace.name} ({trace.digest[:12]}), {len(trace.plays)} plays")
@@ -92,7 +91,8 @@ def _replay(arguments: argparse.Namespace) -> int:
         )
     finally:
         bar.clear()
-    keep_trace(path, trace, stores)
+    if arguments.trace:
+        keep_trace(arguments.trace, trace, stores)
     print(run_id)
     return 0
 
@@ -146,12 +146,12 @@ def _model(arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[
     return None if like is None else (like.lineage.get("timing") or {}).get("model")
 
 
-def _trace_of(like: Bundle | None, stores: Sequence[Path]) -> Path:
-    from engine.traces import find_trace
+def _trace_of(like: Bundle | None, stores: Sequence[Path]) -> Trace:
+    from engine.traces import stored_trace
 
     if like is None:
         raise GapscopeError("Nothing to replay: give --like RUN, or --trace FILE with the knobs of the deployment.")
     digest = like.identity.value("trace", "digest")
     if not digest:
         raise GapscopeError(f"The identity of {like.run_id} does not say which trace was played: give --trace FILE.")
-    return find_trace(stores, digest)
+    return stored_trace(stores, digest)

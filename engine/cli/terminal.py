@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
@@ -48,6 +50,13 @@ def run_command(parser: argparse.ArgumentParser, arguments: list[str] | None = N
     0: done. 2: bad input, told in one sentence. 130: interrupted, with nothing half written.
     """
     parsed = parser.parse_args(arguments)
+    interrupts: list[int] = []
+
+    def interrupt(number: int, _frame: Any) -> None:
+        interrupts.append(number)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, interrupt) if threading.current_thread() is threading.main_thread() else None
     try:
         code = parsed.run(parsed)
         sys.stdout.flush()
@@ -61,6 +70,15 @@ def run_command(parser: argparse.ArgumentParser, arguments: list[str] | None = N
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except Exception:
+        if not interrupts:
+            raise
+        # A library that was interrupted while it was being imported fails in ways of its own.
+        print("\ngapscope: interrupted; nothing was written.", file=sys.stderr)
+        return INTERRUPTED
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGINT, before)
 
 
 def knob_help() -> str:

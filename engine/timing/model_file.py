@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,8 @@ def save_model(model: Mapping[str, Any], path: Path | str) -> Path:
         hidden.write_text(_canonical(model) + "\n", encoding="utf-8")
         hidden.replace(path)
     except OSError as error:
-        hidden.unlink(missing_ok=True)
+        with suppress(OSError):
+            hidden.unlink(missing_ok=True)
         raise GapscopeError(
             f"Cannot write the timing model to {path}: {error.strerror or error}; choose another place."
         ) from None

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import GapscopeError
@@ -60,6 +61,23 @@ def find_trace(stores: Sequence[Path], digest: str) -> Path:
     )
 
 
+def stored_trace(stores: Sequence[Path], digest: str) -> Trace:
+    """The trace with this SHA-256, read from the store that has it.
+
+    Raises:
+        GapscopeError: no store has it, or the file is not what its name says.
+    """
+    path = find_trace(stores, digest)
+    trace = load_trace(path)
+    if trace.digest != digest:
+        raise GapscopeError(
+            f"The trace {path} was altered: its digest is {trace.digest[:DIGEST_CHARS]}, expected "
+            f"{digest[:DIGEST_CHARS]}; put the file back or name another with --trace FILE."
+        )
+    trace.name = trace.name.removesuffix(f"-{digest[:DIGEST_CHARS]}")  # the store's addition to the file name
+    return trace
+
+
 def keep_trace(path: Path, trace: Trace, stores: Sequence[Path]) -> None:
     """Put the file of a trace into the last store, unless one of them has it, so that its replays can be varied.
 
@@ -80,5 +98,6 @@ def keep_trace(path: Path, trace: Trace, stores: Sequence[Path]) -> None:
         shutil.copyfile(path, partial)
         partial.replace(final)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         raise GapscopeError(f"The trace cannot be kept in {folder}: {error.strerror or error}.") from None

@@ -102,7 +102,7 @@ class _Reader:
         try:
             row = orjson.loads(text)
         except orjson.JSONDecodeError as error:
-            raise self._error(line, f"not a complete JSON object, as if cut off ({error})") from error
+            raise self._error(line, f"not a JSON object ({error}); is the file cut off?") from error
         self._check(line, row, {"kind": one_of(*_SPECS)})
         self._check(line, row, _SPECS[row["kind"]])
         self._rows += 1
@@ -173,10 +173,9 @@ class _Reader:
                         line, f"turn {number} spawns the session {name!r}, which is not defined in the trace"
                     )
                 if (child.talk.parent, child.talk.after_turn) != (talk.conversation_id, number):
+                    said = f"turn {child.talk.after_turn} of {child.talk.parent!r}" if child.talk.parent else "nobody"
                     raise self._error(
-                        line,
-                        f"turn {number} spawns the session {name!r}, whose parent (line {child.line}) is "
-                        f"turn {child.talk.after_turn} of {child.talk.parent!r}",
+                        line, f"turn {number} spawns the session {name!r}, whose parent (line {child.line}) is {said}"
                     )
         if talk.parent is not None:
             parent = self._sessions.get(talk.parent)

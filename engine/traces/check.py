@@ -5,6 +5,9 @@ from __future__ import annotations
 from engine.errors import GapscopeError
 from engine.traces.tree import Play, Trace
 
+LONGEST_NS = 10**18
+"""So that sums of times fit 64 bits."""
+
 
 def check_trace(trace: Trace, where: str) -> None:
     """Make sure that every play can be played to its end.
@@ -37,9 +40,13 @@ def _check_play(play: Play, where: str) -> None:
         if not conversation.turns:
             raise GapscopeError(f"{where}: conversation {name} has no turns.")
         for number, turn in enumerate(conversation.turns):
-            if turn.output_tokens < 1 or turn.think_ns < 0 or (turn.hash_ids is None) != (turn.prompt_tokens is None):
+            if (
+                turn.output_tokens < 1
+                or not 0 <= turn.think_ns <= LONGEST_NS
+                or (turn.hash_ids is None) != (turn.prompt_tokens is None)
+            ):
                 raise GapscopeError(
-                    f"{where}: turn {number} of {name} needs at least 1 output token, a think time of at least 0, "
+                    f"{where}: turn {number} of {name} needs at least 1 output token, a think time from 0 to 31 years, "
                     "and either segments or hash ids with a prompt length."
                 )
             fresh = number == 0 and conversation.mode == "fresh" and turn.hash_ids is None

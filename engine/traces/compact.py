@@ -5,6 +5,7 @@ One row per turn, in the order of plays, conversations and turns; the trace's id
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from contextlib import suppress
@@ -76,6 +77,7 @@ def write_compact(trace: Trace, path: Path) -> None:
         "digest": trace.digest,
         "hash_block_tokens": trace.hash_block_tokens,
         "notes": trace.notes,
+        "content": _content(rows),
     }
     table = pa.Table.from_pylist(rows, _COLUMNS).replace_schema_metadata({_KEY: json.dumps(head, sort_keys=True)})
     draft = path.with_name(f".{path.name}.{os.getpid()}")
@@ -99,7 +101,7 @@ def read_compact(path: Path) -> Trace:
     """The trace that :func:`write_compact` was given.
 
     Raises:
-        GapscopeError: not a compact trace, or one that does not hold together.
+        GapscopeError: not a compact trace, one that does not hold together, or altered since it was written.
     """
     head = _head(path)
     if head is None:
@@ -109,6 +111,10 @@ def read_compact(path: Path) -> Trace:
         plays = _plays(rows)
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
         raise GapscopeError(f"The compact trace {path} is damaged ({error}): write it anew from its source.") from error
+    if _content(rows) != head.get("content"):
+        raise GapscopeError(
+            f"The compact trace {path} was altered after it was written: write it anew from its source."
+        )
     return Trace(
         name=head["name"],
         format=head["format"],
@@ -117,6 +123,11 @@ def read_compact(path: Path) -> Trace:
         hash_block_tokens=head["hash_block_tokens"],
         notes=head["notes"],
     )
+
+
+def _content(rows: list[dict[str, Any]]) -> str:
+    """The SHA-256 over the values of all rows, which the digest of the source file cannot vouch for."""
+    return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
 
 def _plays(rows: list[dict[str, Any]]) -> list[Play]:

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from heapq import heappop, heappush
 from typing import Any
 
+from engine.errors import GapscopeError
 from engine.serving.contract import ServedRequest
 from engine.traces.tree import Conversation, Play, Trace
 from engine.workload.content import BlockKeys, Mark, Walk
@@ -107,7 +108,12 @@ class ClosedLoopClient:
             starts = [(self.start_ns + lane * stagger, lane) for lane in range(int(knobs["lanes"]))]
         else:  # a lane for every play, since nothing makes a play wait
             self._wrap = self._shared_cursor = False
-            arrivals = [play.arrival_ns or 0 for play in trace.plays]
+            arrivals = [play.arrival_ns for play in trace.plays if play.arrival_ns is not None]
+            if len(arrivals) < len(trace.plays):
+                raise GapscopeError(
+                    f"Knob arrivals=trace: {len(trace.plays) - len(arrivals)} of the {len(trace.plays)} plays of "
+                    f"{trace.name} have no arrival time; expected a trace with timestamps, or arrivals=lanes."
+                )
             first = min(arrivals)
             starts = sorted((self.start_ns + at - first, lane) for lane, at in enumerate(arrivals))
         self._starts = deque(starts)

@@ -16,6 +16,7 @@ from engine.cli import terminal
 from engine.knobs import KNOBS
 from engine.stores import default_stores
 
+FIXED_COSTS = ("pass_us", "prefill_token_us", "decode_request_us", "kv_token_ns")
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -98,6 +99,8 @@ def test_dry_run_shows_every_knob_with_its_origin_and_writes_nothing(
         (["--set", "lane=3"], "Unknown knob 'lane'. Did you mean lanes?"),
         (["--set", "lanes"], "expected KEY=VALUE"),
         (["--set", "lanes=0"], "out of range"),
+        (["--set", "duration_s=1e-300"], "no time at all"),
+        ([f"--set=fixed_{name}=0" for name in FIXED_COSTS], "no pass would take any time"),
         (["--set", "block_size=12"], "blocks of 16 tokens but block_size=12"),
         (["--set", "kv_blocks=3"], "can never fit the KV pool"),
         (["--like", "nothing"], "No run 'nothing' in"),
@@ -168,6 +171,29 @@ def test_an_interrupt_ends_with_code_130_and_leaves_nothing(trace: Path, tmp_pat
     assert (ended.returncode, ended.stdout) == (terminal.INTERRUPTED, "")
     assert "interrupted; nothing was written" in ended.stderr
     assert not (tmp_path / "store").exists() or list((tmp_path / "store").iterdir()) == []
+
+
+INTERRUPTED_IMPORT = """
+import os, signal, sys
+from engine.cli import main, terminal
+def run(arguments):
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+    except KeyboardInterrupt:
+        raise AttributeError("partially initialized module") from None
+class Parser:
+    def parse_args(self, arguments):
+        return type("Parsed", (), {"run": staticmethod(run)})
+sys.exit(terminal.run_command(Parser(), []))
+"""
+
+
+def test_an_interrupt_that_a_library_turns_into_its_own_error_is_still_one() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED_IMPORT], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == terminal.INTERRUPTED
+    assert ended.stderr == "\ngapscope: interrupted; nothing was written.\n"
 
 
 def test_stores_come_from_the_environment_else_from_the_project(tmp_path: Path) -> None:

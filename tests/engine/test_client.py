@@ -187,3 +187,10 @@ def test_recorded_arrivals_start_plays_whatever_the_load() -> None:
 def test_wrap_without_an_end_is_refused() -> None:
     with pytest.raises(GapscopeError, match="wrap=true needs an end"):
         settle(trace_of([talk("a", turn("a0"))]), {"wrap": True})
+
+
+def test_arrivals_of_a_trace_without_any_are_refused() -> None:
+    trace = trace_of([talk("a", turn("a0"))], [talk("b", turn("b0"))])
+    trace.plays[0].arrival_ns = 5
+    with pytest.raises(GapscopeError, match=r"1 of the 2 plays of .* have no arrival time"):
+        settle(trace, {"arrivals": "trace"})

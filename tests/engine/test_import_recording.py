@@ -419,7 +419,7 @@ def test_a_sweep_with_a_bad_row(tmp_path: Path) -> None:
     with gzip.open(path / "fpm.jsonl.gz") as file:
         text = file.read()
     (path / "fpm.jsonl.gz").write_bytes(gzip.compress(text + b'{"kind": "iter", "it\n'))
-    with pytest.raises(GapscopeError, match=r"fpm\.jsonl\.gz line 6: not a complete JSON object"):
+    with pytest.raises(GapscopeError, match=r"fpm\.jsonl\.gz line 6: not a JSON object"):
         import_sweep(path, tmp_path / "store")
     bundle = open_bundle(tmp_path / "store" / import_sweep(path, tmp_path / "store", skip_bad_rows=True))
     assert verdicts(bundle)["rows_used"] == "fail"

@@ -7,6 +7,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,7 +167,7 @@ def test_duplicates(tmp_path: Path) -> None:
     [
         ("output_tokens", "3", 'turn 1: output_tokens is "3", expected a whole number of at least 1'),
         ("output_tokens", 0, "turn 1: output_tokens is 0, expected a whole number of at least 1"),
-        ("think_s", -1, "turn 1: think_s is -1, expected a number of at least 0"),
+        ("think_s", -1, "turn 1: think_s is -1, expected a number from 0 to 1e9"),
         ("input_ids", [1.5, 2], "holds something that is not a token id"),
         ("input_ids", [True, False], "holds something that is not a token id"),
         ("input_ids", [-1, 2], "holds something that is not a token id"),
@@ -191,7 +193,7 @@ def test_a_session_without_turns(tmp_path: Path) -> None:
 def test_cut_off_and_foreign_files(tmp_path: Path) -> None:
     path = written(tmp_path, trace_rows())
     path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(GapscopeError, match=r"trace\.jsonl line 4: not a complete JSON object, as if cut off"):
+    with pytest.raises(GapscopeError, match=r"trace\.jsonl line 4: not a JSON object"):
         agentic.load(path)
     assert "is empty" in refusal(tmp_path, [])
     assert "line 1: expected the meta row" in refusal(tmp_path, trace_rows()[1:])
@@ -219,7 +221,7 @@ def test_a_damaged_compact_trace(tmp_path: Path) -> None:
     with pytest.raises(GapscopeError, match=r"t\.parquet is damaged"):
         agentic.load(path)
     path.write_bytes(b"PAR1")
-    with pytest.raises(GapscopeError, match="not a complete JSON object"):
+    with pytest.raises(GapscopeError, match="not a JSON object"):
         agentic.load(path)
 
 
@@ -228,3 +230,22 @@ def test_an_unwritable_place_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(GapscopeError, match="Cannot write the compact trace"):
         agentic.write_compact(trace, tmp_path / "taken" / "t.parquet")
+
+
+def test_an_altered_compact_trace_is_not_read(tmp_path: Path) -> None:
+    trace = agentic.load(written(tmp_path, trace_rows()))
+    path = tmp_path / "t.parquet"
+    agentic.write_compact(trace, path)
+    table = pq.read_table(path)
+    thinks = [value + 1 for value in table["think_ns"].to_pylist()]
+    altered = table.set_column(table.schema.get_field_index("think_ns"), "think_ns", pa.array(thinks, pa.int64()))
+    pq.write_table(altered.replace_schema_metadata(table.schema.metadata), path)
+    with pytest.raises(GapscopeError, match=r"t\.parquet was altered"):
+        agentic.load(path)
+
+
+def test_a_think_time_that_no_clock_holds(tmp_path: Path) -> None:
+    rows = trace_rows()
+    rows[2]["turns"][0]["think_s"] = 1e308
+    with pytest.raises(GapscopeError, match=r"line 3: turn 0: think_s is 1e\+308, expected a number from 0 to 1e9"):
+        agentic.load(written(tmp_path, rows))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from timing_fakes import bundle
@@ -67,3 +68,13 @@ def test_a_failed_save_leaves_nothing(model, tmp_path):
     with pytest.raises(GapscopeError, match="Cannot write the timing model"):
         save_model(model, tmp_path / "taken")
     assert [p.name for p in tmp_path.iterdir()] == ["taken"]
+
+
+def test_a_failed_clean_up_still_says_what_failed(model, tmp_path, monkeypatch):
+    def refuse(*_args, **_options):
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(GapscopeError, match="Read-only file system; choose another place"):
+        save_model(model, tmp_path / "m.json")

@@ -42,3 +42,10 @@ def test_a_tree_passes() -> None:
 def test_what_is_no_tree_is_refused_and_named(trace: Trace, said: str) -> None:
     with pytest.raises(GapscopeError, match=said):
         check_trace(trace, "w")
+
+
+def test_a_think_time_of_centuries_is_refused() -> None:
+    trace = trace_of([talk("r", turn("r0"))])
+    trace.plays[0].conversations[0].turns[0].think_ns = 10**18 + 1
+    with pytest.raises(GapscopeError, match="a think time from 0 to 31 years"):
+        check_trace(trace, "w")

@@ -10,7 +10,7 @@ import orjson
 import pytest
 
 from engine.errors import GapscopeError
-from engine.traces import find_trace, load_trace
+from engine.traces import find_trace, keep_trace, load_trace, stored_trace
 from engine.workload.content import NO_KEY, InternedKeys
 from engine.workload.hash_ids import ChainedHashIds, block_keys_of
 
@@ -141,3 +141,14 @@ def test_an_engine_block_that_does_not_divide_the_hash_block_is_refused(tmp_path
     for size in (32, 12):
         with pytest.raises(GapscopeError, match=f"blocks of 16 tokens but block_size={size}"):
             keys_for(tmp_path, size, row())
+
+
+def test_a_stored_trace_is_what_its_name_says(tmp_path: Path) -> None:
+    (tmp_path / "traces").mkdir()
+    trace = load_trace(write(tmp_path / "w.jsonl", row("s")))
+    keep_trace(tmp_path / "w.jsonl", trace, [tmp_path])
+    assert stored_trace([tmp_path], trace.digest) == trace
+    (file,) = (tmp_path / "traces").iterdir()
+    file.write_bytes(file.read_bytes() + b"\n")
+    with pytest.raises(GapscopeError, match=f"was altered: its digest is .*, expected {trace.digest[:12]}"):
+        stored_trace([tmp_path], trace.digest)
