@@ -17,7 +17,7 @@ from pathlib import Path
 from threading import RLock, local
 from typing import Any, Literal
 
-from engine.bundle import Bundle, list_bundles, open_bundle
+from engine.bundle import Bundle, Check, list_bundles, open_bundle
 from engine.errors import GapscopeError
 
 State = Literal["ok", "altered", "malformed"]
@@ -43,6 +43,7 @@ class RunEntry:
     passes: int | None = None
     duration_ns: int | None = None
     light: Light = "unknown"
+    failed: tuple[Check, ...] = ()
     verified: bool = False
 
 
@@ -96,6 +97,7 @@ def _entry(folder: Path, signature: Signature) -> tuple[RunEntry, Bundle | None]
         passes=bundle.rows("passes"),
         duration_ns=window[1] - window[0] if window else None,
         light=_light(bundle),
+        failed=tuple(check for check in bundle.qualification if check.verdict == "fail"),
     )
     return entry, bundle
 
@@ -116,8 +118,11 @@ class Catalogue:
         self._lock = RLock()
         self._steady = local()
 
-    def entries(self) -> list[RunEntry]:
-        """Every run, in the order of the roots and of folder names; a run held twice is listed once."""
+    def entries(self, verify: bool = False) -> list[RunEntry]:
+        """Every run, in the order of the roots and of folder names; a run held twice is listed once.
+
+        With ``verify``, the digests of all tables are looked at, those of runs verified before and unchanged excepted.
+        """
         with self._lock:
             seen: dict[str, RunEntry] = {}
             for root in self.roots:
@@ -125,6 +130,8 @@ class Catalogue:
                     entry = self._look(folder)
                     if entry is None:
                         continue
+                    if verify:
+                        entry = self._verified(entry)
                     if entry.run_id not in seen or (entry.state == "ok" and seen[entry.run_id].state != "ok"):
                         seen[entry.run_id] = entry
             return list(seen.values())
@@ -142,6 +149,20 @@ class Catalogue:
         if known is None or known[0] != signature:
             self._known[folder] = (signature, *_entry(folder, signature))
         return self._known[folder][1]
+
+    def _verified(self, entry: RunEntry) -> RunEntry:
+        """The entry of a known folder after the digests of its files were looked at."""
+        if entry.state != "ok" or entry.verified:
+            return entry
+        signature, _, bundle = self._known[entry.path]
+        assert bundle is not None
+        wrong = bundle.verify()
+        if wrong:
+            entry = replace(entry, state="altered", problem=_altered(entry.run_id, wrong))
+        else:
+            entry = replace(entry, verified=True)
+        self._known[entry.path] = (signature, entry, bundle)
+        return entry
 
     def find(self, ref: str) -> RunEntry:
         """The run with this id, or the only one whose id starts with ``ref``.
@@ -199,18 +220,11 @@ class Catalogue:
         if held is not None and run_id in held:
             return held[run_id]
         with self._lock:
-            entry = self._named(run_id)
+            entry = self._verified(self._named(run_id))
             if entry.state != "ok":
                 raise GapscopeError(entry.problem or f"Run {entry.run_id} is {entry.state}.")
             signature, _, bundle = self._known[entry.path]
             assert bundle is not None
-            if not entry.verified:
-                wrong = bundle.verify()
-                if wrong:
-                    problem = _altered(entry.run_id, wrong)
-                    self._known[entry.path] = (signature, replace(entry, state="altered", problem=problem), bundle)
-                    raise GapscopeError(problem)
-                self._known[entry.path] = (signature, replace(entry, verified=True), bundle)
             if held is not None:
                 held[run_id] = (bundle, signature)
             return bundle, signature

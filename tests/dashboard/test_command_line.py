@@ -14,6 +14,7 @@ from small_runs import MS, SAMPLES, S, a_pass, identity, request, write
 
 from dashboard.cli import build_parser, main, serve_command
 from dashboard.metrics import METRICS
+from engine.bundle import Check
 from engine.errors import GapscopeError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -129,6 +130,46 @@ def test_runs_lists_the_samples(capsys: pytest.CaptureFixture[str]) -> None:
         "tight8_repeat": 593,
     }
     assert all(row["state"] == "ok" for row in found.values())
+
+
+def altered(file: Path) -> None:
+    """Change one byte in the middle of a file; its size stays."""
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+
+
+def test_runs_looks_at_digests_unless_told_not_to(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run_id = write(tmp_path, "m", [request("a")])
+    altered(tmp_path / run_id / "requests.parquet")
+    code, out, _ = run(capsys, "runs", "--store", str(tmp_path))
+    assert code == 0
+    assert "Run m-<digest> is altered: requests.parquet no longer as sealed" in out
+    row = json.loads(run(capsys, "runs", "--store", str(tmp_path), "--format", "json")[1])[0]
+    assert (row["state"], row["verified"]) == ("altered", False)
+    assert "ok by size, digests not looked at" in run(capsys, "runs", "--store", str(tmp_path), "--quick")[1]
+
+
+def test_runs_prefers_the_sound_copy_of_a_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run_id = write(tmp_path / "a", "m", [request("a")])
+    write(tmp_path / "b", "m", [request("a")])
+    altered(tmp_path / "a" / run_id / "requests.parquet")
+    stores = ("--store", str(tmp_path / "a"), "--store", str(tmp_path / "b"))
+    (row,) = json.loads(run(capsys, "runs", *stores, "--format", "json")[1])
+    assert (row["state"], row["verified"]) == ("ok", True)
+
+
+def test_runs_says_which_check_failed_and_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    checks = [Check("a", "pass"), Check("b", "fail", "3 of 4 are wrong"), Check("c", "unknown"), Check("d", "fail", "no")]
+    write(tmp_path, "two", [request("a")], qualification=checks)
+    write(tmp_path, "one", [request("b")], qualification=checks[:3])
+    lines = run(capsys, "runs", "--store", str(tmp_path))[1].splitlines()
+    assert [line.split("fail  ", 1)[1] for line in lines[2:]] == [
+        "ok; failed b: 3 of 4 are wrong",
+        "ok; failed b: 3 of 4 are wrong (and 1 more)",
+    ]
+    found = json.loads(run(capsys, "runs", "--store", str(tmp_path), "--format", "json")[1])
+    assert found[1]["failed_checks"] == [{"check": "b", "detail": "3 of 4 are wrong"}, {"check": "d", "detail": "no"}]
 
 
 def test_doctor_verifies_the_samples(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
