@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from engine.cli import main as engine_cli
@@ -17,6 +19,7 @@ from engine.cli.terminal import run_command
 from engine.errors import GapscopeError
 from engine.stores import PROJECT, VARIABLE
 
+HOST = "127.0.0.1"
 Commands = Any  # argparse has no public name for what add_subparsers returns
 
 COMPARE_EPILOG = """\
@@ -152,16 +155,37 @@ def serve_command(port: int) -> list[str]:
     if not 1 <= port <= 65535:
         raise GapscopeError(f"Port {port}: expected a number from 1 to 65535.")
     app = PROJECT / "dashboard" / "app.py"
-    options = ["--server.address", "127.0.0.1", "--server.port", str(port), "--server.headless", "true"]
+    options = ["--server.address", HOST, "--server.port", str(port), "--server.headless", "true"]
     return [sys.executable, "-m", "streamlit", "run", str(app), *options]
+
+
+def require_servable(port: int, roots: Sequence[Path]) -> None:
+    """Find out what would stop the server before it is announced.
+
+    Raises:
+        GapscopeError: the port is taken or not ours to take, or a store is no folder.
+    """
+    for root in roots:
+        if root.exists() and not root.is_dir():
+            raise GapscopeError(f"Store {root} is not a folder: give --store a folder of runs.")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was left just now is free
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise GapscopeError(
+                f"Port {port} cannot be used ({error.strerror}): give another one with --port."
+            ) from None
 
 
 def run_serve(arguments: argparse.Namespace) -> int:
     """``gapscope serve``: this process becomes the server, in the project's folder, where its settings lie."""
     command = serve_command(arguments.port)
-    roots = [str(root.resolve()) for root in engine_cli.stores_of(arguments)]
+    stores = engine_cli.stores_of(arguments)
+    require_servable(arguments.port, stores)
+    roots = [str(root.resolve()) for root in stores]
     environment = {**os.environ, VARIABLE: os.pathsep.join(roots)}
-    print(f"gapscope: http://127.0.0.1:{arguments.port} (Ctrl-C stops it)", flush=True)
+    print(f"gapscope: http://{HOST}:{arguments.port} (Ctrl-C stops it)", flush=True)
     os.chdir(PROJECT)
     os.execve(command[0], command, environment)
 
@@ -169,7 +193,7 @@ def run_serve(arguments: argparse.Namespace) -> int:
 def _doctor(commands: Commands) -> None:
     parser = commands.add_parser(
         "doctor",
-        help="check versions, stores, the runs' digests and the browser",
+        help="check versions, stores, the runs' digests, the traces and the browser",
         description="Look at everything gapscope needs. Exit 1 when something is wrong.",
         parents=[engine_cli.store_options()],
     )

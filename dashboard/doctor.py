@@ -1,4 +1,4 @@
-"""What ``gapscope doctor`` looks at: versions, stores, the runs' digests, and the browser of the tests."""
+"""What ``gapscope doctor`` looks at: versions, stores, the runs' digests, the traces, and the browser of the tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 
 from dashboard.catalogue import Catalogue
 from engine.errors import GapscopeError
+from engine.traces import DIGEST_CHARS, TRACE_FOLDER, load_trace
 
 PACKAGES = ("streamlit", "plotly", "duckdb", "pandas", "numpy", "pyarrow", "orjson")
 
@@ -37,6 +38,7 @@ def examine(roots: list[Path]) -> Iterator[Finding]:
     for index, root in enumerate(roots):
         yield _root(root, index == len(roots) - 1)
     yield from _runs(roots)
+    yield from _traces(roots)
     browser = shutil.which("chromium")
     yield Finding("chromium", None if browser is None else True, browser or "not found: only the browser tests need it")
 
@@ -69,3 +71,24 @@ def _runs(roots: list[Path]) -> Iterator[Finding]:
         if entry.problem:
             yield Finding(f"run {entry.run_id}", False, entry.problem)
     yield Finding("runs", True if sound else None, f"{sound} verified by digest")
+
+
+def _traces(roots: list[Path]) -> Iterator[Finding]:
+    sound = 0
+    for path in (path for root in roots for path in sorted((root / TRACE_FOLDER).glob("[!.]*"))):
+        problem = _trace_problem(path)
+        sound += problem is None
+        if problem:
+            yield Finding(f"trace {path}", False, problem)
+    yield Finding("traces", True if sound else None, f"{sound} read whole")
+
+
+def _trace_problem(path: Path) -> str | None:
+    """Why a replay could not use a trace of a store; None where it could."""
+    try:
+        digest = load_trace(path).digest[:DIGEST_CHARS]
+    except GapscopeError as error:
+        return str(error)
+    if path.stem.endswith(f"-{digest}"):
+        return None
+    return f"its digest is {digest} and its name says otherwise: restore it, or name it NAME-{digest}{path.suffix}"

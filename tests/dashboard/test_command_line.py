@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -160,7 +162,8 @@ def test_runs_prefers_the_sound_copy_of_a_run(capsys: pytest.CaptureFixture[str]
 
 
 def test_runs_says_which_check_failed_and_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    checks = [Check("a", "pass"), Check("b", "fail", "3 of 4 are wrong"), Check("c", "unknown"), Check("d", "fail", "no")]
+    b, d = Check("b", "fail", "3 of 4 are wrong"), Check("d", "fail", "no")
+    checks = [Check("a", "pass"), b, Check("c", "unknown"), d]
     write(tmp_path, "two", [request("a")], qualification=checks)
     write(tmp_path, "one", [request("b")], qualification=checks[:3])
     lines = run(capsys, "runs", "--store", str(tmp_path))[1].splitlines()
@@ -187,6 +190,41 @@ def test_doctor_names_an_altered_run(capsys: pytest.CaptureFixture[str], tmp_pat
     code, out, _ = run(capsys, "doctor", "--store", str(tmp_path))
     assert code == 1
     assert "WRONG  run m-<digest>" in out
+
+
+def test_doctor_reads_the_traces_beside_the_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    data = b'{"timestamp": 0, "input_length": 32, "output_length": 8, "hash_ids": [1, 2]}\n'
+    digest = hashlib.sha256(data).hexdigest()[:12]
+    (folder / f"good-{digest}.jsonl").write_bytes(data)
+    assert run(capsys, "doctor", "--store", str(tmp_path))[0] == 0
+    (folder / f"other-{digest}.jsonl").write_bytes(data.replace(b"8", b"9"))
+    (folder / "cut-0123456789ab.jsonl").write_bytes(data[:-9])
+    (folder / ".partial").write_bytes(b"")
+    code, out, _ = run(capsys, "doctor", "--store", str(tmp_path))
+    assert code == 1
+    wrong = [line for line in out.splitlines() if line.startswith("WRONG")]
+    assert len(wrong) == 2
+    assert f"trace {folder}/cut-<digest>.jsonl: " in wrong[0]
+    assert "line 1" in wrong[0]
+    assert f"its digest is {hashlib.sha256(data.replace(b'8', b'9')).hexdigest()[:12]} and its name says" in wrong[1]
+    assert "ok     traces: 1 read whole" in out
+
+
+def test_serve_announces_nothing_that_it_cannot_serve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with socket.socket() as busy:
+        busy.bind(("127.0.0.1", 0))
+        busy.listen()
+        port = busy.getsockname()[1]
+        code, out, err = run(capsys, "serve", "--port", str(port), "--store", str(tmp_path))
+    assert (code, out) == (2, "")
+    assert err == f"gapscope: Port {port} cannot be used (Address already in use): give another one with --port.\n"
+    file = tmp_path / "file"
+    file.touch()
+    code, out, err = run(capsys, "serve", "--port", str(port), "--store", str(file))
+    assert (code, out) == (2, "")
+    assert err == f"gapscope: Store {file} is not a folder: give --store a folder of runs.\n"
 
 
 def test_serve_binds_to_loopback_only() -> None:
