@@ -31,7 +31,16 @@ class Side:
     @property
     def name(self) -> str:
         """What a legend says."""
-        return f"{self.role.name}: {self.bundle.title or self.run_id}"
+        return f"{self.place}: {self.bundle.title or self.run_id}"
+
+    @property
+    def place(self) -> str:
+        """What the run is here; where a recording and a replay stand in each other's place, that is said."""
+        kinds = {"measured": "a recording", "replay": "a replay"}
+        usual = "measured" if self.role is ROLES[0] else "replay"
+        if self.bundle.kind == usual or self.bundle.kind not in kinds:
+            return self.role.name
+        return f"{'reference' if usual == 'measured' else 'compared with it'}: {kinds[self.bundle.kind]}"
 
     @property
     def differing(self) -> int:
@@ -100,7 +109,7 @@ def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ..
     """
     lines = []
     for side in sides or frame.sides:
-        words = [f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] {side.role.name}"]
+        words = [f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] {side.place}"]
         if side.label:
             words.append(f"**{LABELS[side.label]}**")
         if side.run_id in n:

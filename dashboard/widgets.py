@@ -238,6 +238,8 @@ def frame(page: str) -> Frame:
         st.error(problem)
     if problems:
         st.stop()
+    if chosen[0] in chosen[1:]:
+        st.warning(f"{chosen[0]} stands on both sides, and a run against itself shows nothing: choose another.")
     return _frame(page, chosen)
 
 

@@ -15,6 +15,8 @@ _LABELS = {
     "diagnostic": "A diagnostic replay: it takes something from a measurement or covers a part, and predicts nothing.",
     "post_result_exploratory": "Exploratory: the result could have been known when the replay was made.",
     "measured_repeat": "Two measured runs: their gap is run-to-run variation, not an error of a model.",
+    "replay_pair": "Two replays: their gap says what the change between them does, nothing about a measurement.",
+    "same_run": "A run against itself: every gap is zero and shows nothing.",
 }
 
 

@@ -32,6 +32,8 @@ LABELS = {
     "diagnostic": "diagnostic",
     "post_result_exploratory": "post-result exploratory",
     "measured_repeat": "measured against measured",
+    "replay_pair": "replay against replay",
+    "same_run": "a run against itself",
 }
 
 
@@ -177,11 +179,13 @@ def _compare(
 
 
 def pair_label(store: Store, measured: str, replay: str) -> str:
-    """What a pair may claim, from the replay's lineage; a key of LABELS."""
-    right = store.bundle(replay)
-    if right.kind != "replay":
-        return "measured_repeat"
-    return make_label(right, store.bundle(measured))
+    """What a pair may claim, from the replay's lineage, whichever side it stands on; a key of LABELS."""
+    left, right = store.bundle(measured), store.bundle(replay)
+    if left.run_id == right.run_id:
+        return "same_run"
+    if left.kind == right.kind:
+        return "replay_pair" if left.kind == "replay" else "measured_repeat"
+    return make_label(right, left) if right.kind == "replay" else make_label(left, right)
 
 
 def _consistency(store: Store, run_id: str, population: Population) -> Consistency:

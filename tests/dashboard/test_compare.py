@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import MS, S, a_pass, identity, request, write
 
-from dashboard.compare import compare
+from dashboard.compare import compare, pair_label
 from dashboard.compare.gates import Gate, judge
 from dashboard.compare.noise import resampled, weighted_statistics
 from dashboard.compare.numbers import Key
@@ -126,6 +126,16 @@ def test_the_label_follows_from_lineage(root: Path) -> None:
     assert labels == {"blind_prediction", "post_result_exploratory"}
     again = write(root, "m2", slower(1.2))
     assert compare(store, measured, again).label == "measured_repeat"
+
+
+def test_the_label_does_not_depend_on_who_stands_where(root: Path) -> None:
+    lineage = replay_lineage(fitted_on=[], config={}, knobs_changed={}, store_held_at_seal=[])
+    measured = write(root, "m", slower(1.0))
+    one, other = (write(root, n, slower(f), kind="replay", lineage=lineage) for n, f in (("a", 1.1), ("b", 1.2)))
+    store = Store([root])
+    assert pair_label(store, measured, one) == pair_label(store, one, measured) == "blind_prediction"
+    assert pair_label(store, one, other) == "replay_pair"
+    assert pair_label(store, one, one) == pair_label(store, measured, measured) == "same_run"
 
 
 def test_a_model_fitted_on_the_measured_run_is_said(root: Path) -> None:

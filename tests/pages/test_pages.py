@@ -170,6 +170,17 @@ def test_swap_and_repeat(opened: Open, paired: Path) -> None:
     app.button(key="swap").click().run()
     assert (app.session_state["m"], app.session_state["r"][0]) == (replay, measured)
     assert not app.exception
+    words = " ".join(markdown.value for markdown in app.markdown)
+    assert "reference: a replay" in words
+    assert "compared with it: a recording" in words
+
+
+def test_a_run_against_itself_is_said_to_show_nothing(opened: Open, paired: Path) -> None:
+    measured = run_id(paired, "ample8")
+    app = opened(paired, "verdict", m=measured, r=measured)
+    assert f"{measured} stands on both sides" in app.warning[0].value
+    assert not app.exception
+    assert "blind prediction" not in " ".join(markdown.value for markdown in app.markdown)
 
 
 @pytest.mark.parametrize("page", ["verdict", "what_if"])
