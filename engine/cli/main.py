@@ -11,7 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli.replay import add_replay
-from engine.cli.shared import Commands, add_command, add_fit_options, fit_sources, sound_run, store_options, stores_of
+from engine.cli.shared import (
+    Commands,
+    add_command,
+    add_fit_options,
+    fit_sources,
+    say_checks,
+    sound_run,
+    store_options,
+    stores_of,
+)
 from engine.cli.terminal import run_command
 
 __all__ = ["main", "register", "store_options", "stores_of"]
@@ -34,7 +43,7 @@ def _add_import(commands: Commands) -> None:
         "import",
         "turn recordings into run bundles",
         "The format is told by the content. Rows that cannot be used are an error, unless they are to be skipped;\n"
-        "then they are counted and named in the run.\n\n"
+        "then they are counted and named in the run. What fails its checks is imported too, and said.\n\n"
         "  gapscope import recordings/ample8 recordings/fpm_sweep\n"
         "  gapscope import recordings/ample8 --trace trace.jsonl --store my_runs",
         parents=[store_options()],
@@ -47,12 +56,15 @@ def _add_import(commands: Commands) -> None:
 
 
 def _import(arguments: argparse.Namespace) -> int:
+    from engine.bundle import open_bundle
     from engine.importers import import_any
 
     store = stores_of(arguments)[-1]
     options = {"trace": arguments.trace, "title": arguments.title, "skip_bad_rows": arguments.skip_bad_rows}
     for path in arguments.path:
-        print(import_any(path, store, **options), flush=True)
+        run_id = import_any(path, store, **options)
+        print(run_id, flush=True)
+        say_checks(open_bundle(store / run_id), ["rows_used"] if arguments.skip_bad_rows else [])
     return 0
 
 

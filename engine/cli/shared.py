@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,20 @@ def sound_run(stores: Sequence[Path], ref: str) -> Bundle:
     bundle = find_bundle(stores, ref)
     bundle.require_intact()
     return bundle
+
+
+def say_checks(bundle: Bundle, always: Collection[str] = ()) -> None:
+    """Say on stderr how many of a run's checks passed, and the detail of those that failed or that ``always`` names."""
+    verdicts = [check.verdict for check in bundle.qualification]
+    rest = "".join(
+        f", {verdicts.count(verdict)} {word}"
+        for verdict, word in (("fail", "failed"), ("unknown", "unknown"))
+        if verdict in verdicts
+    )
+    print(f"{bundle.run_id}: {verdicts.count('pass')} of {len(verdicts)} checks passed{rest}", file=sys.stderr)
+    for check in bundle.qualification:
+        if check.verdict == "fail" or check.check in always:
+            print(f"  {check.verdict} {check.check}: {check.detail}", file=sys.stderr)
 
 
 def fit_sources(texts: Sequence[str], stores: Sequence[Path]) -> list[FitSource]:

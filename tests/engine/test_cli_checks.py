@@ -1,0 +1,41 @@
+"""What import and parity say of a run's own checks; the recording is that of ``recording_folder``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from recording_folder import Folder
+
+from engine.bundle import open_bundle
+from engine.cli import main as cli
+
+
+def imported(capsys: pytest.CaptureFixture[str], path: Path, *more: str) -> tuple[str, list[str]]:
+    """The id that an import prints, and what it says on stderr."""
+    assert cli.main(["import", str(path), "--store", str(path.parent / "store"), *more]) == 0
+    out, err = capsys.readouterr()
+    assert out.count("\n") == 1
+    return out.strip(), err.splitlines()
+
+
+def test_import_counts_the_checks_and_the_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Folder().write(tmp_path / "rec")
+    run_id, said = imported(capsys, path)
+    count = len(open_bundle(tmp_path / "store" / run_id).qualification)
+    # The folder lists no digests of its files and has no summary of its own.
+    assert said == [f"{run_id}: {count - 2} of {count} checks passed, 2 unknown"]
+    # Three requests of the client, eight calls of the scheduler and six KV events.
+    assert imported(capsys, path, "--skip-bad-rows")[1][1:] == ["  pass rows_used: 17 of 17 rows were used"]
+
+
+def test_import_names_failed_checks_and_skipped_rows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Folder().write(tmp_path / "rec")
+    file = path / "requests.jsonl"
+    file.write_bytes(file.read_bytes()[:-40])  # the third of the requests, C, is cut off
+    run_id, said = imported(capsys, path, "--skip-bad-rows")
+    failed = [check for check in open_bundle(tmp_path / "store" / run_id).qualification if check.verdict == "fail"]
+    assert f", {len(failed)} failed" in said[0]
+    assert [line.split(":")[0] for line in said[1:]] == [f"  fail {check.check}" for check in failed]
+    assert said[1].startswith("  fail rows_used: 1 of 17 rows were left out: requests.jsonl line 3")
+    assert any(line.startswith("  fail requests_known: ") and ": C" in line for line in said)
