@@ -1,17 +1,15 @@
 -- Shared cells of pass geometry on two axes, with the signed error weighted by the measured passes of each cell.
-WITH cells AS (
-    SELECT 'measured' AS side, duration_ns, num_prefill_requests AS prefill_requests, num_decode_requests AS decode_requests,
+WITH passes AS (
+    SELECT 'measured' AS side, * FROM {measured.passes_in}
+    UNION ALL BY NAME
+    SELECT 'replay' AS side, * FROM {replay.passes_in}
+),
+cells AS (
+    SELECT side, duration_ns, num_prefill_requests AS prefill_requests, num_decode_requests AS decode_requests,
         CASE WHEN sum_prefill_tokens > 0 THEN floor($per_octave * log2(sum_prefill_tokens))::BIGINT ELSE -1 END AS new_cell,
         CASE WHEN sum_prefill_kv_tokens > 0 THEN floor($per_octave * log2(sum_prefill_kv_tokens))::BIGINT ELSE -1 END AS prefill_kv_cell,
         CASE WHEN sum_decode_kv_tokens > 0 THEN floor($per_octave * log2(sum_decode_kv_tokens))::BIGINT ELSE -1 END AS decode_kv_cell
-    FROM {measured.passes_in}
-    WHERE class = $class
-    UNION ALL
-    SELECT 'replay', duration_ns, num_prefill_requests, num_decode_requests,
-        CASE WHEN sum_prefill_tokens > 0 THEN floor($per_octave * log2(sum_prefill_tokens))::BIGINT ELSE -1 END,
-        CASE WHEN sum_prefill_kv_tokens > 0 THEN floor($per_octave * log2(sum_prefill_kv_tokens))::BIGINT ELSE -1 END,
-        CASE WHEN sum_decode_kv_tokens > 0 THEN floor($per_octave * log2(sum_decode_kv_tokens))::BIGINT ELSE -1 END
-    FROM {replay.passes_in}
+    FROM passes
     WHERE class = $class
 ),
 sums AS (
