@@ -132,18 +132,12 @@ def _parity(arguments: argparse.Namespace) -> int:
     from engine.parity import check_parity
 
     bundle = sound_run(stores_of(arguments), arguments.name)
+    if any(check.verdict == "fail" for check in bundle.qualification):
+        say_checks(bundle)
     exact = True
     for core in ("plain", "skipping") if arguments.core == "both" else (arguments.core,):
         result = check_parity(bundle, core)
-        blocks = "cache events not recorded"
-        if result.stored is not None:
-            blocks = (
-                f"stored {result.stored_equal:,} of {result.stored:,}, removed {result.removed_equal:,} of "
-                f"{result.removed:,} blocks equal in order"
-            )
-        print(f"{core:<9} {result.equal_passes:,} of {result.passes:,} passes equal; {blocks}")
-        if result.first_divergence is not None:
-            print(result.first_divergence.describe())
+        print(result.describe())
         exact &= result.exact
     return 0 if exact else 1
 

@@ -18,7 +18,7 @@ from engine.bundle.reader import Bundle
 from engine.parity.openloop import Segment, replay_recorded
 from engine.parity.recorded import RecordedRun, read_recorded
 from engine.parity.requests import RecordedRequest
-from engine.parity.result import Batch, Divergence, ParityResult
+from engine.parity.result import Batch, BlockDivergence, BlockEvent, Divergence, ParityResult
 from engine.parity.warm import RecordedEvents
 from engine.serving.members import Members
 from engine.serving.record import EVICT, STORE
@@ -38,11 +38,17 @@ def check_parity(bundle: Bundle, core: str = "auto") -> ParityResult:
     equal = _equal_passes(recorded, replayed)
     differing = np.flatnonzero(~equal)
     first = _divergence(recorded, replayed, int(differing[0])) if len(differing) else None
-    unnamed = recorded.unnamed_requests
-    result = ParityResult(core, recorded.num_passes, int(equal.sum()), first, unnamed_requests=unnamed)
+    result = ParityResult(
+        core,
+        recorded.num_passes,
+        int(equal.sum()),
+        first,
+        unknown_requests=sum(not request.known for request in recorded.requests),
+        unnamed_requests=recorded.unnamed_requests,
+    )
     if recorded.events is None:
         return result
-    return _with_events(result, recorded.events, replayed, recorded.held.hashes)
+    return _with_events(result, recorded, recorded.events, replayed)
 
 
 # -- batches -------------------------------------------------------------------------------------------------------
@@ -117,16 +123,24 @@ Content = int | tuple[int, int]
 
 
 def _with_events(
-    result: ParityResult, events: RecordedEvents, replayed: list[Segment], held: dict[int, int | None]
+    result: ParityResult, recorded: RecordedRun, events: RecordedEvents, replayed: list[Segment]
 ) -> ParityResult:
-    kinds, keys = _block_events(replayed)
-    pairing = _Pairing(held)
+    kinds, keys, passes = _block_events(replayed)
+    pairing = _Pairing(recorded.held.hashes)
     stored, my_stored = _of_kind(events.kind, events.hashes, STORE), _of_kind(kinds, keys, STORE)
     removed, my_removed = _of_kind(events.kind, events.hashes, EVICT), _of_kind(kinds, keys, EVICT)
     stored_equal = sum(pairing.agree(mine, theirs) for mine, theirs in zip(my_stored, stored, strict=False))
     removed_equal = sum(pairing.known(mine, theirs) for mine, theirs in zip(my_removed, removed, strict=False))
     common = zip(kinds.tolist(), keys, events.kind.tolist(), events.hashes, strict=False)
-    ordered_equal = sum(a == b and pairing.known(mine, theirs) for a, mine, b, theirs in common)
+    equal = [a == b and pairing.known(mine, theirs) for a, mine, b, theirs in common]
+    at = equal.index(False) if False in equal else len(equal)
+    measured = replay = None
+    if at < len(events.hashes):
+        event, pass_index = events.places[at]
+        measured = BlockEvent(bool(events.kind[at] == STORE), events.hashes[at], pass_index, event)
+    if at < len(keys):
+        pass_index = int(recorded.pass_index[passes[at]])
+        replay = BlockEvent(bool(kinds[at] == STORE), pairing.partner(keys[at]), pass_index)
     return replace(
         result,
         stored=len(stored),
@@ -135,21 +149,25 @@ def _with_events(
         removed=len(removed),
         removed_equal=removed_equal,
         replay_removed=len(my_removed),
-        ordered_equal=ordered_equal,
+        ordered_equal=sum(equal),
+        first_block_divergence=BlockDivergence(at, measured, replay) if measured or replay else None,
     )
 
 
-def _block_events(replayed: list[Segment]) -> tuple[npt.NDArray[np.int64], list[Content]]:
-    """Kind and content of every block event since the recording began."""
-    kinds: list[npt.NDArray[np.int64]] = []
+def _block_events(replayed: list[Segment]) -> tuple[Ints, list[Content], Ints]:
+    """Kind, content and pass of every block event since the recording began."""
+    kinds: list[Ints] = []
     keys: list[Content] = []
+    passes: list[Ints] = []
     for number, segment in enumerate(replayed):
         events = segment.record.events
-        recorded = segment.record.passes["start_ns"][events["pass_index"]] >= segment.first
-        block_kinds, within = (np.repeat(column, events["num_keys"]) for column in (events["kind"], recorded))
+        starts = segment.record.passes["start_ns"][events["pass_index"]]
+        block_kinds, block_starts = (np.repeat(column, events["num_keys"]) for column in (events["kind"], starts))
+        within = block_starts >= segment.first
         kinds.append(block_kinds[within])
         keys += [key if key >= 0 else (number, key) for key in segment.record.event_keys[within].tolist()]
-    return np.concatenate(kinds), keys
+        passes.append(block_starts[within])
+    return np.concatenate(kinds), keys, np.concatenate(passes)
 
 
 class _Pairing:
@@ -175,6 +193,13 @@ class _Pairing:
         if isinstance(mine, tuple) or mine not in self._held:
             return False
         return self._held[mine] == theirs or (self._held[mine] is None and self.agree(mine, theirs))
+
+    def partner(self, mine: Content) -> int | None:
+        """The engine's hash of our content, None where it has none to itself."""
+        theirs = self._theirs.get(mine)
+        if theirs is not None and self._mine[theirs] == mine:
+            return theirs
+        return None if isinstance(mine, tuple) else self._held.get(mine)
 
 
 def _of_kind(kinds: npt.NDArray[Any], values: Sequence[T], kind: int) -> list[T]:

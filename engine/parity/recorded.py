@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from engine.bundle.reader import Bundle
 from engine.errors import GapscopeError
-from engine.parity.requests import RecordedRequest, read_requests
+from engine.parity.requests import RecordedRequest, read_requests, requests_table
 from engine.parity.stored import StoredBlocks
 from engine.parity.warm import HeldAtStart, RecordedEvents, held_at_start
 from engine.serving.contract import ServerConfig
@@ -54,9 +54,10 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
     """Read a measured run.
 
     Raises:
-        GapscopeError: the run does not have the composition of its batches, comes from several schedulers, or its
-            identity does not say the scheduler's settings.
+        GapscopeError: the run does not have requests or the composition of its batches, comes from several schedulers,
+            or its identity does not say the scheduler's settings.
     """
+    table = requests_table(bundle)
     config = _config(bundle)
     passes = _computing_passes(bundle)
     names, batches = _batches(passes)
@@ -64,7 +65,7 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
     events = None if events is None else events.sort_by("event_index")
     stored = StoredBlocks(events, batches, config) if events is not None else None
     starts, ends = passes["start_ns"].to_numpy(), passes["end_ns"].to_numpy()
-    requests, number = read_requests(bundle, names, batches, starts, ends, stored)
+    requests, number = read_requests(table, names, batches, starts, ends, stored)
     run = RecordedRun(
         config=config,
         pass_index=passes["pass_index"].to_numpy(),
@@ -92,7 +93,8 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
 def _computing_passes(bundle: Bundle) -> pa.Table:
     """The passes that computed something, of the one scheduler of the run."""
     passes = bundle.table("passes")
-    if passes is None or passes["members"].null_count == len(passes):
+    sizes = None if passes is None else pc.fill_null(pc.list_value_length(passes["members"]), 0)
+    if passes is None or not pc.any(pc.greater(sizes, 0)).as_py():
         raise GapscopeError(
             f"Run {bundle.run_id} does not hold the composition of its batches (passes.members): scheduler parity "
             "needs a recording that has it."
@@ -103,7 +105,7 @@ def _computing_passes(bundle: Bundle) -> pa.Table:
             f"Run {bundle.run_id} has the passes of {len(ranks)} schedulers (workers or ranks): scheduler parity "
             "follows one at a time."
         )
-    return passes.filter(pc.greater(pc.fill_null(pc.list_value_length(passes["members"]), 0), 0))
+    return passes.filter(pc.greater(sizes, 0))
 
 
 def _batches(passes: pa.Table) -> tuple[list[str], Members]:
@@ -153,11 +155,13 @@ def _count_unnamed(requests: list[RecordedRequest], number: Ints, batches: Membe
 def _engine_events(events: pa.Table) -> RecordedEvents | None:
     kinds: list[int] = []
     hashes: list[int] = []
-    for event in events.select(["kind", "block_hashes"]).to_pylist():
+    places: list[tuple[int, int | None]] = []
+    for event in events.select(["event_index", "pass_index", "kind", "block_hashes"]).to_pylist():
         if event["kind"] in _KINDS and event["block_hashes"] is not None:
             kinds += [_KINDS[event["kind"]]] * len(event["block_hashes"])
             hashes += event["block_hashes"]
-    return RecordedEvents(np.array(kinds, dtype=np.int8), hashes) if kinds else None
+            places += [(event["event_index"], event["pass_index"])] * len(event["block_hashes"])
+    return RecordedEvents(np.array(kinds, dtype=np.int8), hashes, places) if kinds else None
 
 
 def _clears(events: pa.Table, pass_index: Ints) -> list[int]:

@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from engine.bundle.reader import Bundle
+from engine.errors import GapscopeError
 from engine.parity.stored import StoredBlocks
 from engine.serving.members import Members
 
@@ -33,7 +35,7 @@ class RecordedRequest:
     """A request as the engine met it.
 
     ``aborted`` is the pass before which it is dropped, None if it ends by itself. ``released_ns`` orders those that are
-    dropped before one pass.
+    dropped before one pass. ``known`` says whether the client's record has it.
     """
 
     request_id: str
@@ -43,10 +45,26 @@ class RecordedRequest:
     block_keys: list[int]
     aborted: int | None
     released_ns: int | None
+    known: bool
+
+
+def requests_table(bundle: Bundle) -> pa.Table:
+    """The client's record.
+
+    Raises:
+        GapscopeError: the run has none.
+    """
+    table = bundle.table("requests", list(_REQUEST_COLUMNS))
+    if table is None or not len(table):
+        raise GapscopeError(
+            f"Run {bundle.run_id} has no requests (a sweep never has): scheduler parity needs a measured run with its "
+            "client's record of who came when."
+        )
+    return table
 
 
 def read_requests(
-    bundle: Bundle,
+    table: pa.Table,
     names: list[str],
     batches: Members,
     starts: Ints,
@@ -54,8 +72,7 @@ def read_requests(
     stored: StoredBlocks | None,
 ) -> tuple[list[RecordedRequest], Ints]:
     """Every request that the engine took, in that order, and the number of each of ``names`` among them."""
-    table = bundle.table("requests", list(_REQUEST_COLUMNS))
-    rows = {row["request_id"]: row for row in table.to_pylist()} if table is not None else {}
+    rows = {row["request_id"]: row for row in table.to_pylist()}
     lives = _lives(batches, len(names))
     seen = set(names)
     ids = names + [name for name, row in rows.items() if row["received_ns"] is not None and name not in seen]
@@ -80,6 +97,7 @@ def read_requests(
                 block_keys=[numbers.setdefault(key, len(numbers)) for key in keys],
                 aborted=_aborted(row, life, starts),
                 released_ns=row["released_ns"] if row else None,
+                known=row is not None,
             )
         )
     number = np.empty(len(ids), dtype=np.int64)

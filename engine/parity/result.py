@@ -51,6 +51,50 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockEvent:
+    """A block that was stored, or removed. ``event`` is the number of a recorded event; the core has none.
+
+    ``block`` is the engine's hash, None of a block of the core that corresponds to none of the engine's.
+    """
+
+    stored: bool
+    block: int | None
+    pass_index: int | None
+    event: int | None = None
+
+    def describe(self) -> str:
+        """In words."""
+        block = "a block of no recorded hash" if self.block is None else f"block {self.block:016x}"
+        return (
+            f"{'stored' if self.stored else 'removed'} {block}"
+            f"{'' if self.pass_index is None else f' in pass {self.pass_index}'}"
+            f"{'' if self.event is None else f' (event {self.event})'}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDivergence:
+    """The first place in the order of stored and removed blocks at which they differ, counted from 0.
+
+    None: that side has no further block.
+    """
+
+    place: int
+    measured: BlockEvent | None
+    replay: BlockEvent | None
+
+    def describe(self) -> str:
+        """In words, one line per fact."""
+        sides = (("measured", self.measured), ("replayed", self.replay))
+        return "\n".join(
+            [
+                f"block {self.place:,} of those stored and removed (counted from 0) is the first that differs",
+                *(f"  {side}: {event.describe() if event else 'no further block'}" for side, event in sides),
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class ParityResult:
     """How far a core agrees with a recording. Counts of cache events are None where none were recorded.
 
@@ -70,6 +114,9 @@ class ParityResult:
     removed_equal: int | None = None
     replay_removed: int | None = None
     ordered_equal: int | None = None
+    first_block_divergence: BlockDivergence | None = None
+    unknown_requests: int = 0
+    """Requests of the passes that the client's record does not have; what they are is inferred."""
     unnamed_requests: int = 0
     """Requests that hit blocks whose content the recording does not tell; the core cannot find those hits."""
 
@@ -82,6 +129,28 @@ class ParityResult:
             and self.stored + (self.removed or 0) == self.ordered_equal
         )
         return self.passes == self.equal_passes and events
+
+    def describe(self) -> str:
+        """In words: what agrees, what had to be inferred, and where the first differences are."""
+        blocks = "cache events not recorded"
+        if self.stored is not None:
+            blocks = (
+                f"stored {self.stored_equal:,} of {self.stored:,}, removed {self.removed_equal:,} of "
+                f"{self.removed:,} blocks equal in order"
+            )
+        lines = [f"{self.core:<9} {self.equal_passes:,} of {self.passes:,} passes equal; {blocks}"]
+        if (self.stored, self.removed) != (self.replay_stored, self.replay_removed):
+            lines.append(
+                f"  measured: {self.stored:,} blocks stored, {self.removed:,} removed; "
+                f"replayed: {self.replay_stored:,} stored, {self.replay_removed:,} removed"
+            )
+        if self.unknown_requests or self.unnamed_requests:
+            lines.append(
+                f"  requests that the client's record does not have: {self.unknown_requests:,}; that hit blocks of "
+                f"unknown content, which the core cannot find: {self.unnamed_requests:,}"
+            )
+        lines += [first.describe() for first in (self.first_divergence, self.first_block_divergence) if first]
+        return "\n".join(lines)
 
 
 def _in_words(batch: Batch) -> str:

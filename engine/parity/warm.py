@@ -15,10 +15,14 @@ from engine.serving.record import EVICT, STORE
 
 @dataclass(slots=True)
 class RecordedEvents:
-    """Stored and evicted blocks in the engine's order, one entry per block, with the engine's own hashes."""
+    """Stored and evicted blocks in the engine's order, one entry per block, with the engine's own hashes.
+
+    ``places`` holds the number of the event and its pass, None where nobody recorded the pass.
+    """
 
     kind: npt.NDArray[np.int8]
     hashes: list[int]
+    places: list[tuple[int, int | None]]
 
 
 @dataclass(slots=True)

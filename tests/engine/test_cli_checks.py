@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from recording_folder import Folder
+from altered_runs import SAMPLES
+from recording_folder import HASHES, Folder
 
 from engine.bundle import open_bundle
 from engine.cli import main as cli
@@ -39,3 +40,31 @@ def test_import_names_failed_checks_and_skipped_rows(tmp_path: Path, capsys: pyt
     assert [line.split(":")[0] for line in said[1:]] == [f"  fail {check.check}" for check in failed]
     assert said[1].startswith("  fail rows_used: 1 of 17 rows were left out: requests.jsonl line 3")
     assert any(line.startswith("  fail requests_known: ") and ": C" in line for line in said)
+
+
+def test_parity_refuses_a_sweep(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["parity", "fpm_sweep", "--store", str(SAMPLES)]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("gapscope: Run fpm_sweep-")
+    assert "has no requests (a sweep never has)" in err
+    assert err.count("\n") == 1
+
+
+def test_parity_names_failed_checks_and_the_reason_of_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = Folder()
+    folder.identity["scheduler"] |= {"max_num_seqs": 2}
+    path = folder.write(tmp_path / "rec")
+    file = path / "requests.jsonl"
+    file.write_bytes(file.read_bytes()[:-40])
+    run_id, said = imported(capsys, path, "--skip-bad-rows")
+    code = cli.main(["parity", run_id, "--store", str(tmp_path / "store"), "--core", "plain"])
+    out, err = capsys.readouterr()
+    assert err.splitlines() == said
+    assert "requests that the client's record does not have: 1;" in out
+    assert code == 1
+    # C was preempted after 13 tokens and came back with 14: without its row, all 14 look like its prompt.
+    assert "only measured: C (5 tokens after 8)\n  only replayed: C (6 tokens after 8)" in out
+    assert f"  measured: removed block {HASHES[2]} in pass 6 (event " in out

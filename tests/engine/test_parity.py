@@ -13,7 +13,7 @@ from test_plain_properties import configs, loads
 
 from engine.bundle.schema import TABLES
 from engine.errors import GapscopeError
-from engine.parity import check_parity
+from engine.parity import BlockDivergence, BlockEvent, check_parity
 from engine.serving.plain import PlainServer
 
 TICKS = 1000  # a time of the load in nanoseconds of the recording: requests that come together stay in order
@@ -171,6 +171,13 @@ def test_two_evictions_that_changed_places_are_two_unequal_ones():
     events_ = pa.Table.from_pylist(rows, TABLES["kv_events"].schema)
     result = check_parity(AlteredRun(bundle, kv_events=events_), "plain")
     assert result.equal_passes == result.passes
+    differs = result.first_block_divergence
+    event, at = rows[first]["event_index"], rows[first]["pass_index"]
+    before = sum(len(row["block_hashes"]) for row in rows[:first] if row["kind"] in ("store", "evict"))
+    # Of the event's blocks the first is the first that was exchanged.
+    assert differs.place == before
+    assert differs.measured == BlockEvent(False, rows[first]["block_hashes"][0], at, event)
+    assert differs.replay == BlockEvent(False, rows[second]["block_hashes"][0], at)
     assert result.removed - result.removed_equal == 2
     assert result.ordered_equal == result.stored + result.removed - 2
     assert not result.exact
@@ -185,6 +192,15 @@ def test_eviction_and_store_that_changed_places_differ_only_in_their_common_orde
     result = check_parity(AlteredRun(run, kv_events=swapped), "plain")
     assert (result.stored_equal, result.removed_equal, result.ordered_equal) == (5, 1, 3)  # all behind it moved
     assert not result.exact
+    # Of the second request's first block the pool had no room: 3 was removed, then 7 and 8 stored.
+    assert result.first_block_divergence == BlockDivergence(
+        3, BlockEvent(True, _engine_hash(7), 1, 1), BlockEvent(False, _engine_hash(3), 1)
+    )
+    assert result.describe().splitlines()[1:] == [
+        "block 3 of those stored and removed (counted from 0) is the first that differs",
+        f"  measured: stored block {_engine_hash(7):016x} in pass 1 (event 1)",
+        f"  replayed: removed block {_engine_hash(3):016x} in pass 1",
+    ]
 
 
 def test_two_contents_cannot_stand_for_one_hash():
@@ -193,6 +209,9 @@ def test_two_contents_cannot_stand_for_one_hash():
     rows[1]["block_hashes"] = rows[0]["block_hashes"]
     result = check_parity(AlteredRun(run, kv_events=pa.Table.from_pylist(rows, TABLES["kv_events"].schema)), "plain")
     assert (result.stored, result.stored_equal) == (2, 1)
+    assert result.first_block_divergence == BlockDivergence(
+        1, BlockEvent(True, _engine_hash(1), 1, 1), BlockEvent(True, None, 1)
+    )
 
 
 def test_calls_that_computed_nothing_are_no_passes():
@@ -204,8 +223,26 @@ def test_calls_that_computed_nothing_are_no_passes():
     assert check_parity(AlteredRun(run, passes=passes), "plain").passes == 6
 
 
+def test_run_without_requests_is_refused():
+    run = crowded()
+    for requests in (None, run.table("requests").slice(0, 0)):
+        with pytest.raises(GapscopeError, match="made-up-0123456789ab has no requests"):
+            check_parity(AlteredRun(run, requests=requests), "plain")
+    with pytest.raises(GapscopeError, match=r"fpm_sweep-\w+ has no requests \(a sweep never has\)"):
+        check_parity(sample("fpm_sweep"), "plain")
+
+
+def test_requests_unknown_to_the_client_are_counted():
+    run = crowded()
+    result = check_parity(AlteredRun(run, requests=run.table("requests").slice(0, 1)), "plain")
+    assert (result.unknown_requests, result.unnamed_requests) == (2, 0)
+    assert "  requests that the client's record does not have: 2; " in result.describe()
+    assert "does not have" not in check_parity(run, "plain").describe()
+
+
 def test_run_without_batches_is_refused():
     run = crowded()
+    members_schema = TABLES["passes"].schema
     without_members = (
         run.table("passes")
         .drop_columns(["members"])
@@ -213,7 +250,8 @@ def test_run_without_batches_is_refused():
             TABLES["passes"].schema.field("members"), pa.nulls(6, TABLES["passes"].schema.field("members").type)
         )
     )
-    for passes in (None, without_members):
+    nobody = pa.Table.from_pylist([row | {"members": []} for row in run.table("passes").to_pylist()], members_schema)
+    for passes in (None, without_members, nobody):
         with pytest.raises(GapscopeError, match="made-up-0123456789ab does not hold the composition"):
             check_parity(AlteredRun(run, passes=passes), "plain")
 
@@ -284,6 +322,15 @@ def test_events_of_unequal_length_are_not_exact():
     fewer = run.table("kv_events").slice(0, 2)
     result = check_parity(AlteredRun(run, kv_events=fewer), "plain")
     assert (result.stored, result.stored_equal) == (2, 2)
-    assert result.replay_stored > 2
+    assert result.replay_stored == 6
     assert not result.exact
+    # Each request of 6 tokens fills a block in its first pass and the next in its third, with its eighth token.
+    assert result.first_block_divergence == BlockDivergence(2, None, BlockEvent(True, None, 2))
+    assert result.describe().splitlines() == [
+        "plain     6 of 6 passes equal; stored 2 of 2, removed 0 of 0 blocks equal in order",
+        "  measured: 2 blocks stored, 0 removed; replayed: 6 stored, 0 removed",
+        "block 2 of those stored and removed (counted from 0) is the first that differs",
+        "  measured: no further block",
+        "  replayed: stored a block of no recorded hash in pass 2",
+    ]
     assert np.isclose(result.equal_passes / result.passes, 1)
