@@ -61,13 +61,18 @@ def default_measured(store: Store, entries: Sequence[RunEntry]) -> str:
     return str(store.remember(("first", _contents(entries)), first))
 
 
+def shorten(text: str, most: int = 80) -> str:
+    """A text of somebody else's, cut where it would fill the screen."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
+
+
 def absence(run_id: str, entries: Sequence[RunEntry]) -> str | None:
     """Why a run that a link names cannot be shown, in a sentence; None when it can."""
     for entry in entries:
         if entry.run_id == run_id:
             return None if entry.state == "ok" else (entry.problem or f"Run {run_id} is {entry.state}.")
     if not RUN_ID.fullmatch(run_id):
-        return f"{run_id!r} is not a run id: expected a name, a dash and the 12 hex digits of its content."
+        return f"{shorten(run_id)!r} is not a run id: expected a name, a dash and the 12 hex digits of its content."
     slug, _, digest = run_id.rpartition("-")
     same = [e.run_id for e in entries if e.run_id.rpartition("-")[0] == slug]
     near = f" Of that name the store holds {', '.join(same)}: other content." if same else ""

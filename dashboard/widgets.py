@@ -108,7 +108,7 @@ def open_link(page: str) -> None:
     for name, value in opened.values.items():
         if PARAMS[name].texts(value) != query.get(name):
             st.session_state[name] = value  # another spelling, or an older version of the link
-    unused = [words for words in opened.ignored if words.split(":")[0] not in NOT_VIEW]
+    unused = [pairs.shorten(words, 160) for words in opened.ignored if words.split(":")[0] not in NOT_VIEW]
     if unused:
         st.warning(f"Parts of this link could not be used: {escape('; '.join(unused))}.")
 

@@ -161,6 +161,14 @@ def test_a_newer_link_is_refused(opened: Open, paired: Path) -> None:
     assert "version 9" in app.error[0].value
 
 
+def test_a_link_of_any_length_fits_the_screen(opened: Open, paired: Path) -> None:
+    app = opened(paired, "verdict", m="x" * 10_000)
+    said = [*app.error, *app.warning]
+    assert said
+    assert max(len(box.value) for box in said) < 400
+    assert "(10,000 characters)" in app.error[0].value
+
+
 def test_swap_and_repeat(opened: Open, paired: Path) -> None:
     measured, replay = run_id(paired, "ample8"), run_id(paired, "ample8-replay")
     app = opened(paired, "verdict")
