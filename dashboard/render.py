@@ -69,6 +69,9 @@ def reproduce(comparison: Comparison) -> str:
     return shlex.join(words)
 
 
+PLACES = dict.fromkeys(("measured_repeat", "replay_pair", "same_run"), ("reference", "compared with it"))
+"""What the two sides are called where they are not a recording and a replay; the columns keep their names."""
+
 HEAD = ("metric", "statistic", "unit", "measured", "replay", "gap", "noise", "n measured", "n replay", "state")
 _LEFT = {"metric", "statistic", "unit", "state", "phase", "gate", "verdict", "reason", "run", "kind", "side"}
 
@@ -154,7 +157,8 @@ def comparison_text(comparison: Comparison, form: str) -> str:
     markdown = form == "markdown"
     bullet, title = ("- ", "## ") if markdown else ("  ", "")
     rows = grid(HEAD, [cells(row) for row in comparison.rows], markdown)
-    head = [f"{'# ' if markdown else ''}measured {comparison.measured}, replay {comparison.replay}"]
+    first, second = PLACES.get(comparison.label, ("measured", "replay"))
+    head = [f"{'# ' if markdown else ''}{first} {comparison.measured}, {second} {comparison.replay}"]
     head += [""] * markdown + [bullet + fact for fact in _facts(comparison)]
     parts = ["\n".join(head)]
     if comparison.warnings:

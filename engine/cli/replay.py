@@ -52,16 +52,17 @@ def _replay(arguments: argparse.Namespace) -> int:
     from engine.bundle import measured_runs
     from engine.replay import knobs_from_run, replay, resolve_host_terms
     from engine.timing import build_timing
-    from engine.traces import keep_trace, load_trace
+    from engine.traces import keep_trace, load_trace, stored_trace
 
     stores = stores_of(arguments)
     like = sound_run(stores, arguments.like) if arguments.like else None
     base = knobs_from_run(like) if like else {}
     changes = _changes(arguments)
     values = knob_table.resolve(changes, base)
+    digest = "" if arguments.trace else _trace_digest(like)
     model = _model(arguments, like, stores) if values["timing"] == "fpm" else None
     build_timing(values, model)  # says what is missing before anything is read
-    trace = load_trace(arguments.trace) if arguments.trace else _trace_of(like, stores)
+    trace = load_trace(arguments.trace) if arguments.trace else stored_trace(stores, digest)
     if arguments.dry_run:
         resolved = resolve_host_terms(values, model)
         print(f"trace {trace.name} ({trace.digest[:12]}), {len(trace.plays)} plays")
@@ -146,12 +147,11 @@ def _model(arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[
     return None if like is None else (like.lineage.get("timing") or {}).get("model")
 
 
-def _trace_of(like: Bundle | None, stores: Sequence[Path]) -> Trace:
-    from engine.traces import stored_trace
-
+def _trace_digest(like: Bundle | None) -> str:
+    """Which workload the run that is replayed was played with."""
     if like is None:
         raise GapscopeError("Nothing to replay: give --like RUN, or --trace FILE with the knobs of the deployment.")
     digest = like.identity.value("trace", "digest")
     if not digest:
         raise GapscopeError(f"The identity of {like.run_id} does not say which trace was played: give --trace FILE.")
-    return stored_trace(stores, digest)
+    return str(digest)

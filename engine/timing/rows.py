@@ -91,7 +91,7 @@ def read_rows(sources: Sequence[FitSource]) -> tuple[PassRows, list[dict[str, An
     Idle heartbeats and passes whose duration is unknown are counted, not fitted.
 
     Raises:
-        GapscopeError: no source, the same passes named twice, a run without passes, a phase without passes.
+        GapscopeError: no source, the same passes named twice, a replay, a run without passes, a phase without passes.
     """
     if not sources:
         raise GapscopeError("Nothing to fit: name at least one sweep or run, for example `--fit RUN:warmup`.")
@@ -127,6 +127,11 @@ _COLUMNS = (
 
 def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
     bundle = source.bundle
+    if bundle.kind == "replay":
+        raise GapscopeError(
+            f"Run {bundle.run_id} is a replay: its passes are a model's, and whom that was fitted on would be forgotten. "
+            "Name recorded passes, of a run or a sweep."
+        )
     table = bundle.table("passes", columns=["phase", *_COLUMNS])
     if table is None or table.num_rows == 0:
         raise GapscopeError(

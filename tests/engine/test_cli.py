@@ -123,6 +123,8 @@ def test_bad_input_ends_with_one_sentence_and_code_2(
 
 def test_nothing_to_replay_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["replay", "--timing", "fixed"]) == terminal.BAD_INPUT
+    assert "Nothing to replay" in capsys.readouterr().err
+    assert cli.main(["replay"]) == terminal.BAD_INPUT
     assert "give --like RUN, or --trace FILE" in capsys.readouterr().err
 
 

@@ -208,6 +208,7 @@ def test_refuses_what_cannot_be_fitted():
     refuses("Nothing to fit")
     refuses("no pass in phase 'warmup': its passes are in profile", FitSource(run, ("warmup",)))
     refuses("has no passes", FitSource(FakeBundle("empty", "measured", {})))
+    refuses("is a replay", FitSource(bundle("modelled", kind="replay")))
     refuses("named twice", FitSource(run), FitSource(run, ("profile",)))
     refuses("expected auto, sum or marginal", FitSource(run), composition="max")
     unknown = FakeBundle("none", "measured", {"passes": pass_table(geometries(1, 5), [None] * 5)})
