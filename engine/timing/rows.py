@@ -129,7 +129,7 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
     bundle = source.bundle
     if bundle.kind == "replay":
         raise GapscopeError(
-            f"Run {bundle.run_id} is a replay: its passes are a model's, and whom that was fitted on would be forgotten. "
+            f"Run {bundle.run_id} is a replay: its passes are a model's, and its sources would be forgotten. "
             "Name recorded passes, of a run or a sweep."
         )
     table = bundle.table("passes", columns=["phase", *_COLUMNS])
