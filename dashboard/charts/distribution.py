@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,12 @@ from dashboard.samples import Sample, quantile_pairs, sample, tail_attribution
 from dashboard.store import Store
 
 SHOWN = ("mean", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "std", "min", "max")
+
+NOT_DRAWN = {
+    "tail": "A tail is drawn from two values on, and no side has them.",
+    "qq": "Quantiles are drawn against those of the measured run: that takes values on both sides.",
+}
+"""Curves that some rows are not enough for."""
 
 
 def samples(frame: Frame, store: Store, metric: Metric) -> list[tuple[Side, Sample]]:
@@ -46,12 +53,7 @@ def curve(
         figure = figures.quantile_quantile(
             pairs, Axis(f"measured {metric.label}, {metric.unit}", log=axis.log), y, dark=frame.dark
         )
-    rows = []
-    for side, one in found:
-        x, share = one.ecdf()
-        rows.append(
-            pa.table({"side": [side.role.name] * len(x), "run": [side.run_id] * len(x), "value": x, "share": share})
-        )
+    rows = [_ecdf_rows(side, one) for side, one in found]
     undefined = " ".join(
         f"{side.role.name}: {one.undefined:,} successes have no value." for side, one in found if one.undefined
     )
@@ -65,7 +67,15 @@ def curve(
     sql = "\n\n".join(f"-- {side.role.name}\n{one.sql}" for side, one in found)
     everywhere = all(one.not_recorded for _, one in found)
     words = f"{metric.label}: {metric.definition}. {undefined} {missing}".strip()
-    return Answer(pa.concat_tables(rows), sql, columns, n, words, missing if everywhere else None), figure
+    told = Answer(pa.concat_tables(rows), sql, columns, n, words, missing if everywhere else None)
+    return (replace(told, empty=NOT_DRAWN[kind]) if told.rows.num_rows and kind in NOT_DRAWN else told), figure
+
+
+def _ecdf_rows(side: Side, one: Sample) -> pa.Table:
+    """Values and shares of a side; an empty one has the same columns."""
+    x, share = one.ecdf()
+    names = pa.array([side.role.name] * len(x), pa.string()), pa.array([side.run_id] * len(x), pa.string())
+    return pa.table({"side": names[0], "run": names[1], "value": x, "share": share})
 
 
 def _positive(found: Sequence[tuple[Side, Sample]]) -> bool:

@@ -62,7 +62,7 @@ def draw(
             st.caption(note)
         if answer.not_recorded:
             st.info(answer.not_recorded, icon=":material/info:")
-        elif answer.rows.num_rows == 0:
+        elif answer.rows.num_rows == 0 or (figure is not None and not figure["data"]):
             st.info(answer.empty, icon=":material/info:")
         elif figure is not None:
             options: dict[str, Any] = {"on_select": on_select, "selection_mode": selection} if on_select else {}
@@ -75,6 +75,8 @@ def draw(
             )
         else:
             selected = table(answer, key, height=height, on_select=on_select, alt=f"{title}. {_spoken(frame, sides)}")
+        if figure is not None and (silent := empty_sides(frame, answer, sides)):
+            st.info(silent, icon=":material/info:")
         if answer.truncated:
             st.warning(f"The answer was cut at {answer.rows.num_rows:,} rows: choose a smaller population or window.")
         _strip(frame, key, title, answer, sides)
@@ -99,6 +101,15 @@ def table(answer: Answer, key: str, *, height: int | None = None, on_select: Any
     if answer.rows.num_rows > SHOWN_ROWS:
         st.caption(f"The first {SHOWN_ROWS} of {answer.rows.num_rows:,} rows; the downloads hold all of them.")
     return shown
+
+
+def empty_sides(frame: Frame, answer: Answer, sides: tuple[Side, ...] | None = None) -> str:
+    """A sentence on the sides of a chart that hold nothing where others do; empty where none is like that."""
+    shown = sides or frame.sides
+    silent = [side.role.name for side in shown if answer.n.get(side.run_id) == 0]
+    if not silent or not answer.rows.num_rows:
+        return ""
+    return f"Nothing of {' and '.join(silent)} is in this chart: n is 0 for this population and phase."
 
 
 def _spoken(frame: Frame, sides: tuple[Side, ...] | None) -> str:

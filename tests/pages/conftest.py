@@ -28,6 +28,7 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     synthetic.write(store, "replay", "other-part", speed=0.8, hardware__part="H200")
     synthetic.write(store, "measured", "thin", tables=("requests",))
     synthetic.write(store, "measured", "broken", speed=1.5, failed=True)
+    synthetic.write(store, "replay", "cold", speed=1.1, start=0)
     return store
 
 

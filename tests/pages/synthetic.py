@@ -35,11 +35,11 @@ def identity(**changes: Any) -> Identity:
     return record
 
 
-def rows(speed: float) -> dict[str, list[dict[str, Any]]]:
-    """Rows of every table; ``speed`` stretches the pass durations."""
+def rows(speed: float, start: int = -400 * MS) -> dict[str, list[dict[str, Any]]]:
+    """Rows of every table; ``speed`` stretches the pass durations, ``start`` is the first dispatch: 0 has no warm-up."""
     requests, passes, events, admissions, chunks = [], [], [], [], []
     for lane in range(LANES):
-        time = lane * 50 * MS - 400 * MS
+        time = lane * 50 * MS + start
         for turn in range(TURNS):
             request_id = f"r{lane}-{turn}"
             context = 320 + 96 * turn
@@ -178,10 +178,11 @@ def write(
     speed: float = 1.0,
     tables: tuple[str, ...] = ("requests", "passes", "kv_events", "admissions", "chunks"),
     failed: bool = False,
+    start: int = -400 * MS,
     **changes: Any,
 ) -> str:
     """One run; returns its id."""
-    data = rows(speed)
+    data = rows(speed, start)
     if kind == "replay":
         data["coverage"] = COVERAGE
         tables = (*tables, "coverage")
@@ -195,7 +196,7 @@ def write(
             writer.write_table(name, pa.table(columns, schema=schema))
         end = max(row["end_ns"] for row in data["requests"])
         return writer.seal(
-            phases=[Phase("warmup", -400 * MS, 0), Phase("profile", 0, end), Phase("grace", end, end + 100 * MS)],
+            phases=[Phase("warmup", start, 0), Phase("profile", 0, end), Phase("grace", end, end + 100 * MS)],
             lineage=lineage,
             qualification=[Check("ledger", "fail" if failed else "pass", "made up")],
             never_issued=0,

@@ -74,6 +74,40 @@ def test_several_candidates(opened: Open, paired: Path, page: str) -> None:
     assert not app.error
 
 
+@pytest.mark.parametrize("empty", ["measured", "replay"])
+@pytest.mark.parametrize("page", PAGES)
+def test_a_side_without_requests_of_the_phase(opened: Open, paired: Path, page: str, empty: str) -> None:
+    pair = [run_id(paired, "ample8"), run_id(paired, "cold")]
+    measured, replay = pair if empty == "replay" else reversed(pair)
+    app = opened(paired, page, m=measured, r=replay, phase="warm-up")
+    assert not app.exception
+    assert not app.error
+    if page in ("percentiles", "passes"):
+        assert f"Nothing of {empty} is in this chart" in words(app)
+
+
+@pytest.mark.parametrize("curve", ["ECDF", "tail", "percentiles", "quantile-quantile"])
+@pytest.mark.parametrize("empty", ["measured", "replay"])
+def test_curves_draw_the_side_that_has_values(opened: Open, paired: Path, curve: str, empty: str) -> None:
+    pair = [run_id(paired, "ample8"), run_id(paired, "cold")]
+    measured, replay = pair if empty == "replay" else reversed(pair)
+    app = opened(paired, "percentiles", m=measured, r=replay, phase="warm-up", curve=curve)
+    assert not app.exception
+    assert f"Nothing of {empty} is in this chart" in words(app)
+    if curve == "quantile-quantile":
+        assert "takes values on both sides" in words(app)
+    else:
+        (trace,) = charts(app)[0]["data"]
+        assert "ample8 (made up)" in trace["name"]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_no_request_on_either_side(opened: Open, paired: Path, page: str) -> None:
+    app = opened(paired, page, pop="child conversations")
+    assert not app.exception
+    assert not app.error
+
+
 @pytest.mark.parametrize("page", COMPARING)
 def test_a_link_to_an_absent_run_says_what_it_expected(opened: Open, paired: Path, page: str) -> None:
     app = opened(paired, page, m="ample8-0123456789ab")
@@ -100,7 +134,7 @@ def test_an_altered_run_is_named_and_not_scored(opened: Open, tmp_path: Path, pa
 def test_a_failed_run_stays_visible(opened: Open, paired: Path) -> None:
     app = opened(paired, "runs")
     table = app.dataframe[0].value
-    assert len(table) == 6
+    assert len(table) == 7
     assert list(table[table["run"].str.startswith("broken")]["light"]) == ["▲ failed"]
 
 
