@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dashboard.compare.gates import GateResult
 from dashboard.compare.rows import Row
 from dashboard.metrics import Population
-from dashboard.queries.cohort import MatchedSubset
 from dashboard.queries.identity import IdentityDiff
 
 _LABELS = {
@@ -25,14 +24,17 @@ def claim(
     gates: Sequence[GateResult],
     label: str,
     population: Population,
-    matched: MatchedSubset,
+    successes: tuple[int, int],
     diff: IdentityDiff,
 ) -> list[str]:
-    """Sentences, the first of them the label. A passed mean never claims a tail."""
+    """Sentences, the first of them the label. A passed mean never claims a tail.
+
+    ``successes`` are those of ``population`` on either side: what the gaps rest on.
+    """
     known = {str(row.key): row for row in rows}
     sentences = [_LABELS[label]]
     sentences.append(
-        f"Over {matched.measured_ok} measured and {matched.replay_ok} replayed successes ({population.words}), "
+        f"Over {successes[0]} measured and {successes[1]} replayed successes ({population.words}), "
         f"{_gaps(known, ('ttft.mean', 'tpot.mean', 'e2e.mean', 'request_rate'))}."
     )
     compared = [row for row in rows if row.state != "not comparable"]

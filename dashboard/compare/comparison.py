@@ -21,6 +21,7 @@ from dashboard.metrics import (
 from dashboard.queries.cohort import Ledger, MatchedSubset, ledger, matched_subset
 from dashboard.queries.identity import IdentityDiff, identity, repeats
 from dashboard.queries.ranges import lanes
+from dashboard.queries.totals import totals
 from dashboard.store import Store
 from engine.bundle import make_label
 from engine.errors import GapscopeError
@@ -156,6 +157,10 @@ def _compare(
     ledgers = (ledger(store, measured), ledger(store, replay))
     diff = identity(store, measured, replay)
     matched = matched_subset(store, measured, replay, population)
+    successes = (
+        totals(store, measured, population.for_side(replay)).total("ok"),
+        totals(store, replay, population.for_side(measured)).total("ok"),
+    )
     label = pair_label(store, measured, replay)
     results = tuple(judge(store, measured, replay, gate, estimator) for gate in gates)
     return Comparison(
@@ -174,7 +179,7 @@ def _compare(
         matched=matched,
         identity=diff,
         repeats=same,
-        claim=tuple(claim(rows, results, label, population, matched, diff)),
+        claim=tuple(claim(rows, results, label, population, successes, diff)),
     )
 
 

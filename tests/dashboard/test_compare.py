@@ -193,6 +193,20 @@ def test_matched_subset_keeps_the_denominators(root: Path) -> None:
     assert (found.measured_remainder, found.replay_remainder) == (1, 2)
 
 
+@pytest.mark.parametrize(
+    ("population", "counts"),
+    [("profile", (3, 3)), ("profile.root", (2, 1)), ("profile.child", (1, 2)), ("profile.matched", (1, 1)),
+     ("warmup", (1, 0))],
+)  # fmt: skip
+def test_a_claim_counts_the_successes_of_its_population(root: Path, population: str, counts: tuple[int, int]) -> None:
+    child = {"agent_depth": 1}
+    left = [request("a"), request("b"), request("c", **child), request("w", at=-S, phase="warmup")]
+    right = [request("a"), request("x", **child), request("y", **child), request("z", status="canceled")]
+    measured, replay = write(root, "m", left), write(root, "r", right, kind="replay")
+    found = compare(Store([root]), measured, replay, Population.parse(population))
+    assert f"Over {counts[0]} measured and {counts[1]} replayed successes" in found.claim[1]
+
+
 def test_a_claim_without_gates_passes_nothing(root: Path) -> None:
     measured = write(root, "m", slower(1.0))
     found = compare(Store([root]), measured, write(root, "r", slower(1.1), kind="replay"))

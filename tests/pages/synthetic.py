@@ -36,7 +36,7 @@ def identity(**changes: Any) -> Identity:
 
 
 def rows(speed: float, start: int = -400 * MS) -> dict[str, list[dict[str, Any]]]:
-    """Rows of every table; ``speed`` stretches the pass durations, ``start`` is the first dispatch: 0 has no warm-up."""
+    """Rows of every table; ``speed`` stretches the pass durations, a first dispatch at 0 leaves no warm-up."""
     requests, passes, events, admissions, chunks = [], [], [], [], []
     for lane in range(LANES):
         time = lane * 50 * MS + start
