@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dashboard.charts import figures
+from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, answer, stack
 from dashboard.charts.figures import Axis, Figure, Series
-from dashboard.frame import Frame
+from dashboard.frame import Frame, Side
 from dashboard.queries import cohort
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.queries.totals import totals
@@ -100,7 +100,7 @@ def _rows(results: Sequence[tuple[object, Result]]) -> dict[str, int | None]:
 
 
 def one_sided(frame: Frame, store: Store, replay: str) -> Answer:
-    """Source-turns that succeeded on one side only."""
+    """Source-turns that succeeded in the phase on one side only; ``n`` counts their successes."""
     result = cohort.one_sided(store, frame.measured.run_id, replay, frame.population)
     columns = [
         Column("finished_on", "Finished on", pinned=True),
@@ -115,7 +115,29 @@ def one_sided(frame: Frame, store: Store, replay: str) -> Answer:
         Column("input_tokens", "Input (tokens)", "%d"),
         Column("output_tokens", "Output (tokens)", "%d"),
     ]
-    sides = [] if result.not_recorded else result.table.column("finished_on").to_pylist()
-    n = {frame.measured.run_id: sides.count("measured"), replay: sides.count("replay")}
-    words = "Every source-turn of this phase that succeeded on one side succeeded on the other as well."
+    n = {frame.measured.run_id: 0, replay: 0}
+    for row in result.rows():
+        n[frame.measured.run_id if row["finished_on"] == "measured" else replay] += row["requests"]
+    words = "Every source-turn that succeeded in this phase on one side succeeded in it on the other as well."
     return replace(answer(result, columns, n), empty=words)
+
+
+def shared(frame: Frame, store: Store, side: Side, lone: Answer) -> str:
+    """What the two sides share and what remains of either, in words; ``lone`` are the rows of :func:`one_sided`."""
+    subset = cohort.matched_subset(store, frame.measured.run_id, side.run_id, frame.population)
+    words = [f"{subset.matched:,} {subset.rule}."]
+    unpaired = []
+    for name, run_id, attempted, ok, remainder in (
+        ("Measured", frame.measured.run_id, subset.measured_attempted, subset.measured_ok, subset.measured_remainder),
+        ("Replay", side.run_id, subset.replay_attempted, subset.replay_ok, subset.replay_remainder),
+    ):
+        share = style.percent(subset.matched / max(ok, 1))
+        words.append(f"{name}: {share} of {ok:,} successes of {attempted:,} attempted, {remainder:,} remain.")
+        rest = remainder - (lone.n[run_id] or 0)
+        unpaired += [f"{rest:,} {name.lower()}"] if rest else []
+    if unpaired:
+        words.append(
+            f"Not in the table below are {' and '.join(unpaired)}: their source-turns succeeded on both sides, but "
+            "were sent more than once or differ in length, and make no pair."
+        )
+    return " ".join(words)

@@ -5,8 +5,6 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts import cohort
 from dashboard.charts.draw import draw
-from dashboard.charts.style import percent
-from dashboard.queries.cohort import matched_subset
 
 frame, store = widgets.frame("cohort"), widgets.store()
 
@@ -32,19 +30,14 @@ draw(
 )
 
 for side in frame.replays:
-    subset = matched_subset(store, frame.measured.run_id, side.run_id, frame.population)
-    st.markdown(
-        f":{side.role.word}[{side.role.glyph} {side.role.name}]: {subset.matched:,} {subset.rule}. "
-        f"Measured: {percent(subset.matched / max(subset.measured_ok, 1))} of {subset.measured_ok:,} successes of "
-        f"{subset.measured_attempted:,} attempted, {subset.measured_remainder:,} remain. Replay: "
-        f"{percent(subset.matched / max(subset.replay_ok, 1))} of {subset.replay_ok:,} successes of "
-        f"{subset.replay_attempted:,} attempted, {subset.replay_remainder:,} remain."
-    )
+    lone = cohort.one_sided(frame, store, side.run_id)
+    st.markdown(f":{side.role.word}[{side.role.glyph} {side.role.name}]: {cohort.shared(frame, store, side, lone)}")
     draw(
         frame,
         f"one-sided-{side.role.name}",
         f"Source-turns that succeeded on one side only: measured and {side.role.name}",
-        cohort.one_sided(frame, store, side.run_id),
+        lone,
+        note="Success counts in the chosen phase: what succeeded in another phase on the other side is listed.",
         sides=(frame.measured, side),
         height=260,
     )

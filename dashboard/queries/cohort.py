@@ -75,11 +75,13 @@ def lanes(
     )
 
 
-def one_sided(store: Store, measured: str, replay: str, population: Population, row_cap: int = 2000) -> Result:
-    """Source-turns that succeeded on one side only, and what they were on the other; phases of ``population``."""
-    return store.query(
-        "one_sided", runs={"measured": measured, "replay": replay}, population=population, row_cap=row_cap
-    )
+def one_sided(store: Store, measured: str, replay: str, population: Population) -> Result:
+    """Source-turns that succeeded in the phases of ``population`` on one side only, and what they were on the other.
+
+    ``requests`` sums to the remainder of :class:`MatchedSubset`, but for source-turns that succeeded on both sides and
+    make no pair: sent more than once, or of lengths too far apart.
+    """
+    return store.query("one_sided", runs={"measured": measured, "replay": replay}, population=population, row_cap=None)
 
 
 @dataclass(frozen=True, slots=True)

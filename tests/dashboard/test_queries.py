@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 from small_runs import MS, SAMPLES, S, a_pass, request, sample_id, write
 
-from dashboard.metrics import HEADLINE, METRICS, PASS_CLASSES, Population
+from dashboard.charts import cohort as charts
+from dashboard.charts.style import ROLES
+from dashboard.frame import Frame, Side
+from dashboard.metrics import HEADLINE, METRICS, PASS_CLASSES, Estimator, Population, Window
 from dashboard.queries import cache, cohort, coverage, passes, percentiles
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.store import QUERIES, Store
@@ -85,6 +88,46 @@ def test_one_sided_turns_say_what_happened_on_the_other_side(root: Path) -> None
         ("c", "replay", "canceled", "ok"),
         ("d", "replay", "never sent", "ok"),
     }
+
+
+def test_success_in_another_phase_is_one_sided(root: Path) -> None:
+    store = Store([root])
+    early = {"at": -S, "phase": "warmup"}
+    measured = write(root, "m", [request("a", **early), request("b", **early), request("c")])
+    replay = write(root, "r", [request("a"), request("c"), request("c2", conversation_id="c", status="error")])
+    told = ("conversation_id", "finished_on", "measured_status", "measured_phase", "replay_status", "replay_phase")
+    found = cohort.one_sided(store, measured, replay, Population("warmup")).rows()
+    assert [tuple(row[name] for name in told) for row in found] == [
+        ("a", "measured", "ok", "warmup", "ok", "profile"),
+        ("b", "measured", "ok", "warmup", "never sent", None),
+    ]
+    assert cohort.matched_subset(store, measured, replay, Population("warmup")).measured_remainder == 2
+    found = cohort.one_sided(store, measured, replay, HEADLINE).rows()
+    assert [(row["conversation_id"], row["finished_on"], row["requests"]) for row in found] == [("a", "replay", 1)]
+
+
+@pytest.mark.parametrize("name", ["ample8", "tight8"])
+@pytest.mark.parametrize("phase", ["warmup", "profile", "all"])
+def test_one_sided_turns_are_what_the_matched_subset_leaves(samples: Store, name: str, phase: str) -> None:
+    pair = sample_id(name), sample_id(f"{name}-predicted")
+    left = cohort.matched_subset(samples, *pair, Population(phase))
+    found = cohort.one_sided(samples, *pair, Population(phase)).rows()
+    sides = [row["finished_on"] for row in found]
+    assert (sides.count("measured"), sides.count("replay")) == (left.measured_remainder, left.replay_remainder)
+
+
+def test_what_makes_no_pair_is_told_apart_from_what_one_side_finished(root: Path) -> None:
+    store = Store([root])
+    measured = write(root, "m", [request("a"), request("a2", conversation_id="a"), request("b")])
+    replay = write(root, "r", [request("a"), request("c")], kind="replay")
+    left, right = (Side(role, store.bundle(run_id)) for role, run_id in zip(ROLES, (measured, replay), strict=False))
+    frame = Frame(left, (right,), HEADLINE, Estimator.LINEAR, Window.FIXED)
+    lone = charts.one_sided(frame, store, replay)
+    said = charts.shared(frame, store, right, lone)
+    assert lone.n == {measured: 1, replay: 1}  # b and c
+    assert "Measured: 0.0 % of 3 successes of 3 attempted, 3 remain." in said
+    assert "Replay: 0.0 % of 2 successes of 2 attempted, 2 remain." in said
+    assert "Not in the table below are 2 measured and 1 replay" in said
 
 
 @pytest.mark.parametrize("by", percentiles.PROPERTIES)

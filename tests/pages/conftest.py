@@ -23,12 +23,12 @@ Open = Callable[..., AppTest]
 def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A measured run, its repeat, a replay, one of other hardware, one with requests only, one that failed."""
     store = tmp_path_factory.mktemp("paired")
+    synthetic.write(store, "replay", "cold", speed=1.1, start=0)
     synthetic.pair(store)
     synthetic.write(store, "measured", "ample8_repeat", speed=1.02)
     synthetic.write(store, "replay", "other-part", speed=0.8, hardware__part="H200")
     synthetic.write(store, "measured", "thin", tables=("requests",))
     synthetic.write(store, "measured", "broken", speed=1.5, failed=True)
-    synthetic.write(store, "replay", "cold", speed=1.1, start=0)
     return store
 
 

@@ -101,6 +101,17 @@ def test_curves_draw_the_side_that_has_values(opened: Open, paired: Path, curve:
         assert "ample8 (made up)" in trace["name"]
 
 
+def test_a_cohort_without_warm_up_lists_what_the_other_side_served(opened: Open, paired: Path) -> None:
+    app = opened(paired, "cohort", m=run_id(paired, "ample8"), r=run_id(paired, "cold"), phase="warm-up")
+    said = words(app)
+    # four lanes begin at -400, -350, -300 and -250 ms: every turn before 0 is in the measured warm-up alone
+    warm = sum(row["dispatched_ns"] < 0 for row in synthetic.rows(1.0)["requests"])
+    assert f"of {warm} successes of {warm} attempted, {warm} remain" in said
+    assert "Every source-turn" not in said
+    assert len(app.dataframe[-1].value) == warm
+    assert set(app.dataframe[-1].value["replay_phase"]) == {"profile"}
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_no_request_on_either_side(opened: Open, paired: Path, page: str) -> None:
     app = opened(paired, page, pop="child conversations")
