@@ -10,8 +10,8 @@ import streamlit as st
 from PIL import Image
 
 from dashboard import pairs, view, widgets
-from dashboard.charts.style import ROLES
-from dashboard.frame import escape, role
+from dashboard.charts.style import ROLES, Role
+from dashboard.frame import escape
 from dashboard.queries.identity import identity, repeats
 from engine.errors import GapscopeError
 
@@ -98,8 +98,8 @@ def _pair_bar(page: str) -> None:
             _share(page)
     _titles()
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
-    if not any(pairs.absence(run_id, found) for run_id in chosen):
-        _not_like_for_like(chosen)
+    if not pairs.absence(chosen[0], found):
+        _not_like_for_like(chosen[0], widgets.usable_replays(chosen, found))
 
 
 def _with_absent(known: list[str], asked: Sequence[str]) -> list[str]:
@@ -155,12 +155,11 @@ def _titles() -> None:
     st.markdown(f":small[{' · '.join(words)}]")
 
 
-def _not_like_for_like(chosen: Sequence[str]) -> None:
+def _not_like_for_like(measured: str, replays: Sequence[tuple[Role, str]]) -> None:
     """Name the regime fields that differ, and let the reader say that this is known."""
     lines = []
-    for index, run_id in enumerate(chosen[1:]):
-        side = role(index)
-        for diff in identity(widgets.store(), chosen[0], run_id).regime_differs:
+    for side, run_id in replays:
+        for diff in identity(widgets.store(), measured, run_id).regime_differs:
             left, right = (escape(str(f.value)) if f else "unknown" for f in (diff.left, diff.right))
             lines.append(
                 f"**Not like for like**: {diff.label} is {left} in the measured run and {right} in "

@@ -15,7 +15,7 @@ import streamlit as st
 
 from dashboard import jobs, pairs, view
 from dashboard.catalogue import RunEntry
-from dashboard.charts.style import ROLES
+from dashboard.charts.style import ROLES, Role
 from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, escape, role
 from dashboard.metrics import Estimator, Population, Window
@@ -223,7 +223,10 @@ def permalink(page: str) -> str:
 
 
 def frame(page: str) -> Frame:
-    """What the charts of this page are about. Stops the page, with a sentence, where there is nothing to show."""
+    """What the charts of this page are about: replays that are absent or altered are named and left out.
+
+    Stops the page, with a sentence, where there is nothing to show.
+    """
     entered()
     found = entries()
     if not pairs.comparable(found):
@@ -233,27 +236,32 @@ def frame(page: str) -> Frame:
         )
         st.stop()
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
-    problems = [problem for run_id in chosen if (problem := pairs.absence(run_id, found))]
-    for problem in problems:
-        st.error(problem)
-    if problems:
+    for run_id in chosen:
+        if problem := pairs.absence(run_id, found):
+            st.error(problem)
+    if pairs.absence(chosen[0], found):
         st.stop()
     if chosen[0] in chosen[1:]:
         st.warning(f"{chosen[0]} stands on both sides, and a run against itself shows nothing: choose another.")
-    return _frame(page, chosen)
+    return _frame(page, chosen[0], usable_replays(chosen, found))
 
 
-def _frame(page: str, chosen: list[str]) -> Frame:
-    measured = Side(ROLES[0], store().bundle(chosen[0]))
+def usable_replays(chosen: Sequence[str], found: Sequence[RunEntry]) -> list[tuple[Role, str]]:
+    """The replays that can be shown, each in the role of its place in the pair bar."""
+    return [(role(at), run_id) for at, run_id in enumerate(chosen[1:]) if not pairs.absence(run_id, found)]
+
+
+def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
+    measured = Side(ROLES[0], store().bundle(first))
     replays = tuple(
         Side(
-            role(index),
+            own,
             store().bundle(run_id),
-            pair_label(store(), chosen[0], run_id),
-            identity(store(), chosen[0], run_id).rows,
+            pair_label(store(), first, run_id),
+            identity(store(), first, run_id).rows,
             _coverage(run_id),
         )
-        for index, run_id in enumerate(chosen[1:])
+        for own, run_id in others
     )
     state = st.session_state
     return Frame(
