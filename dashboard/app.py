@@ -98,7 +98,7 @@ def _pair_bar(page: str) -> None:
             _share(page)
     _titles()
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
-    if not pairs.absence(chosen[0], found):
+    if not widgets.unusable(chosen[0], found):
         _not_like_for_like(chosen[0], widgets.usable_replays(chosen, found))
 
 

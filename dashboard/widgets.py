@@ -23,6 +23,7 @@ from dashboard.queries import coverage
 from dashboard.queries.identity import identity
 from dashboard.store import Store
 from dashboard.view import PARAMS, SHARED, View
+from engine.errors import GapscopeError
 from engine.stores import default_stores as default_roots
 
 NOT_VIEW = ("job", "embed", "embed_options")
@@ -237,18 +238,29 @@ def frame(page: str) -> Frame:
         st.stop()
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
     for run_id in chosen:
-        if problem := pairs.absence(run_id, found):
+        if problem := unusable(run_id, found):
             st.error(problem)
-    if pairs.absence(chosen[0], found):
+    if unusable(chosen[0], found):
         st.stop()
     if chosen[0] in chosen[1:]:
         st.warning(f"{chosen[0]} stands on both sides, and a run against itself shows nothing: choose another.")
     return _frame(page, chosen[0], usable_replays(chosen, found))
 
 
+def unusable(run_id: str, found: Sequence[RunEntry]) -> str | None:
+    """Why a run cannot be shown: absent, or altered, which may come to light only when its bytes are read."""
+    if said := pairs.absence(run_id, found):
+        return said
+    try:
+        store().bundle(run_id)
+    except GapscopeError as error:
+        return str(error)
+    return None
+
+
 def usable_replays(chosen: Sequence[str], found: Sequence[RunEntry]) -> list[tuple[Role, str]]:
     """The replays that can be shown, each in the role of its place in the pair bar."""
-    return [(role(at), run_id) for at, run_id in enumerate(chosen[1:]) if not pairs.absence(run_id, found)]
+    return [(role(at), run_id) for at, run_id in enumerate(chosen[1:]) if not unusable(run_id, found)]
 
 
 def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:

@@ -35,7 +35,7 @@ def control(knob: Knob, value: Any) -> Any:
     said = ("on" if value else "off") if knob.type is bool else f"{value:g}" if knob.type is float else str(value)
     words = f"{knob.help}. Expected: {knob.expectation()}."
     unit = f" {knob.unit}" if knob.unit and not knob.name.endswith(f"_{knob.unit}") and knob.unit != knob.name else ""
-    label = f"{knob.name} :gray[now {said}{unit}]"
+    label = f"{knob.name}, now {said}{unit}"  # without markup: assistive tools read it as it stands
     return widgets.control(KNOB_PREFIX + knob.name, default=value, label=label, help=words, flat=False)
 
 

@@ -129,6 +129,27 @@ def test_a_link_to_an_absent_run_says_what_it_expected(opened: Open, paired: Pat
     assert not charts(app)
 
 
+@pytest.mark.parametrize("page", COMPARING)
+def test_an_absent_candidate_is_said_and_the_others_go_on(opened: Open, paired: Path, page: str) -> None:
+    replays = ["ample8-0123456789ab", run_id(paired, "ample8-replay")]
+    app = opened(paired, page, m=run_id(paired, "ample8"), r=replays)
+    assert not app.exception
+    (error,) = app.error
+    assert "run ample8 with content digest 0123456789ab" in error.value
+    assert "candidate 2" in words(app)  # the place in the bar decides on name and colour
+    assert bool(charts(app)) == (page in WITH_CHARTS)
+    assert app.session_state["r"] == replays
+
+
+@pytest.mark.parametrize("page", COMPARING)
+def test_the_only_candidate_is_absent(opened: Open, paired: Path, page: str) -> None:
+    app = opened(paired, page, m=run_id(paired, "ample8"), r=["ample8-0123456789ab"])
+    assert not app.exception
+    (error,) = app.error
+    assert "run ample8 with content digest 0123456789ab" in error.value
+    assert app.session_state["r"] == ["ample8-0123456789ab"]
+
+
 def test_an_altered_run_is_named_and_not_scored(opened: Open, tmp_path: Path, paired: Path) -> None:
     store = tmp_path / "store"
     shutil.copytree(paired, store)
@@ -140,6 +161,22 @@ def test_an_altered_run_is_named_and_not_scored(opened: Open, tmp_path: Path, pa
     assert not app.exception
     assert any("requests.parquet" in error.value for error in app.error)
     assert not charts(app)
+
+
+def test_an_altered_candidate_is_named_and_the_others_go_on(opened: Open, tmp_path: Path, paired: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(paired, store)
+    altered = run_id(store, "ample8-replay")
+    file = store / altered / "requests.parquet"
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(bytes(data))
+    app = opened(store, "verdict", m=run_id(store, "ample8"), r=[altered, run_id(store, "ample8_repeat")])
+    assert not app.exception
+    (error,) = app.error
+    assert "requests.parquet" in error.value
+    assert "candidate 2" in words(app)
+    assert charts(app)
 
 
 def test_a_failed_run_stays_visible(opened: Open, paired: Path) -> None:
@@ -277,6 +314,13 @@ def test_every_column_that_a_table_names_is_there(opened: Open, paired: Path) ->
             held = set(table.value.columns)
             shown = set(table.proto.column_order) or set(named) - {"_index"}
             assert shown <= held, (page, shown - held)
+
+
+def test_labels_hold_no_markup(opened: Open, paired: Path) -> None:
+    app = opened(paired, "what_if", base=run_id(paired, "ample8"))
+    labels = [one.label for kind in ("number_input", "selectbox", "checkbox", "text_input") for one in app.get(kind)]
+    assert "lanes, now 4" in labels
+    assert not [label for label in labels if "[" in label]
 
 
 def test_knobs_of_a_link_are_changes(opened: Open, paired: Path) -> None:
