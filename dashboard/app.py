@@ -60,7 +60,7 @@ def main() -> None:
             st.rerun()
         page.run()
     except GapscopeError as error:
-        st.error(str(error))
+        st.error(escape(str(error)))
 
 
 def _pair_bar(page: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -30,8 +32,8 @@ class Side:
 
     @property
     def name(self) -> str:
-        """What a legend says."""
-        return f"{self.place}: {self.bundle.title or self.run_id}"
+        """What a legend says; Plotly reads tags and entities in it, so those of a title are escaped."""
+        return html.escape(f"{self.place}: {self.bundle.title or self.run_id}", quote=False)
 
     @property
     def place(self) -> str:
@@ -131,6 +133,14 @@ def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ..
     return lines
 
 
+_LINK = re.compile(r"(?<=http:)(?=//)|(?<=https:)(?=//)|(?<=www)(?=[.])|(?=@)", re.IGNORECASE)
+_MARKS = frozenset("\\`*_{}[]()#+-.!|<>$~:=&")
+
+
 def escape(text: str) -> str:
-    """Text of a run, so that Markdown shows it as it is."""
-    return "".join("\\" + char if char in "\\`*_{}[]()#+-.!|<>$~:" else char for char in text)
+    """Text of a run, so that Markdown shows it as it is: on one line, without links.
+
+    A word joiner, which nobody sees, breaks addresses: Markdown makes links of bare ones even where they are escaped.
+    """
+    plain = _LINK.sub("\u2060", " ".join(text.split()))
+    return "".join("\\" + char if char in _MARKS else char for char in plain)

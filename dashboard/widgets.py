@@ -197,7 +197,7 @@ def join_finished() -> bool:
         del st.query_params["job"]
     if job.run_id and job.run_id not in (st.session_state.get("r") or ()):
         choose_candidate(job.run_id)
-        st.toast(f"{job.title} joined the pair as a candidate.")
+        st.toast(f"{escape(job.title)} joined the pair as a candidate.")
     return False
 
 
@@ -239,11 +239,11 @@ def frame(page: str) -> Frame:
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
     for run_id in chosen:
         if problem := unusable(run_id, found):
-            st.error(problem)
+            st.error(escape(problem))
     if unusable(chosen[0], found):
         st.stop()
     if chosen[0] in chosen[1:]:
-        st.warning(f"{chosen[0]} stands on both sides, and a run against itself shows nothing: choose another.")
+        st.warning(f"{escape(chosen[0])} stands on both sides, and a run against itself shows nothing: choose another.")
     return _frame(page, chosen[0], usable_replays(chosen, found))
 
 

@@ -17,7 +17,7 @@ from dashboard.charts.answer import Answer
 from dashboard.charts.figures import Figure
 from dashboard.charts.identity import STATES
 from dashboard.charts.tables import column_config, markdown_table
-from dashboard.frame import Frame, Side, strip_lines
+from dashboard.frame import Frame, Side, escape, strip_lines
 from engine.identity import GROUPS
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
@@ -57,11 +57,11 @@ def draw(
     """
     selected = None
     with st.container(border=True, key=f"chart-{key}", gap="xsmall"):
-        st.markdown(f"**{title}**", help=answer.definition or None)
+        st.markdown(f"**{escape(title)}**", help=escape(answer.definition) or None)
         if note:
-            st.caption(note)
+            st.caption(escape(note))
         if answer.not_recorded:
-            st.info(answer.not_recorded, icon=":material/info:")
+            st.info(escape(answer.not_recorded), icon=":material/info:")
         elif answer.rows.num_rows == 0 or (figure is not None and not figure["data"]):
             st.info(answer.empty, icon=":material/info:")
         elif figure is not None:
@@ -156,7 +156,7 @@ def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str
                 )
         with sql:
             if answer.definition:
-                st.caption(answer.definition)
+                st.caption(escape(answer.definition))
             st.code(answer.sql or "These rows were read off sorted samples, not selected by SQL.", "sql")
         with text:
             st.code(as_markdown(title, answer, lines, frame.link), "markdown")
@@ -165,7 +165,7 @@ def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str
 @st.dialog("Identity", width="large")
 def _identity(frame: Frame) -> None:
     for side in frame.replays:
-        st.markdown(f":{side.role.word}[{side.role.glyph} {side.run_id}] against the measured run")
+        st.markdown(f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] against the measured run")
         open_ = [diff for diff in side.diffs if diff.state == "differs" or diff.state.startswith("unknown")]
         st.dataframe(
             pa.table(
@@ -216,7 +216,13 @@ def as_markdown(title: str, answer: Answer, lines: Sequence[str], link: str) -> 
     """A block for a review comment: title, rows, strip, link."""
     plain = [_without_colour(line) for line in lines]
     return "\n".join(
-        [f"**{title}**", "", markdown_table(answer.rows.slice(0, 30), answer.columns), "", *(f"- {p}" for p in plain)]
+        [
+            f"**{escape(title)}**",
+            "",
+            markdown_table(answer.rows.slice(0, 30), answer.columns),
+            "",
+            *(f"- {p}" for p in plain),
+        ]
         + ([f"- [this view]({link})"] if link else [])
     )
 

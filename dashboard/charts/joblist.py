@@ -47,7 +47,7 @@ def _rows(found: list[Job]) -> None:
             with st.container(width="stretch", gap=None):
                 st.markdown(f"{words} · {escape(job.message)}" if job.message else words)
                 if not job.final:
-                    st.progress(job.share or 0.0, text=str(job.progress.get("words") or "waiting for its turn"))
+                    st.progress(job.share or 0.0, text=escape(str(job.progress.get("words") or "waiting for its turn")))
             if job.final:
                 st.button("Forget", key=f"forget-{job.id}", on_click=jobs.forget, args=(job,), type="tertiary")
             else:

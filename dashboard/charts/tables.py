@@ -9,6 +9,7 @@ import pyarrow as pa
 import streamlit as st
 
 from dashboard.charts.answer import Column
+from dashboard.frame import escape
 
 
 def column_config(columns: Sequence[Column]) -> dict[str, Any]:
@@ -32,13 +33,18 @@ def shown(value: Any, column: Column) -> str:
     return column.format.replace("d", ".0f") % value if column.format else str(value)
 
 
+def _cell(value: Any, column: Column) -> str:
+    """A cell of a Markdown table; what a run says is no markup."""
+    said = shown(value, column)
+    return escape(said) if isinstance(value, str) else said.replace("|", "\\|")
+
+
 def markdown_table(rows: pa.Table, columns: Sequence[Column] = ()) -> str:
     """The rows as a Markdown table."""
     columns = columns or [Column(name, name) for name in rows.column_names]
     head = "| " + " | ".join(column.label for column in columns) + " |"
     rule = "|" + "|".join("---:" if column.format else "---" for column in columns) + "|"
     body = [
-        "| " + " | ".join(shown(row.get(column.name), column).replace("|", "\\|") for column in columns) + " |"
-        for row in rows.to_pylist()
+        "| " + " | ".join(_cell(row.get(column.name), column) for column in columns) + " |" for row in rows.to_pylist()
     ]
     return "\n".join([head, rule, *body])

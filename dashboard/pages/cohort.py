@@ -5,6 +5,7 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts import cohort
 from dashboard.charts.draw import draw
+from dashboard.frame import escape
 
 frame, store = widgets.frame("cohort"), widgets.store()
 
@@ -12,7 +13,7 @@ rows, problems = cohort.ledger(frame, store)
 balance = "" if problems else "Every ledger balances: attempted = ok + error + rejected + canceled + in flight."
 draw(frame, "ledger", "What became of every request, by phase of its dispatch", rows, note=balance)
 for problem in problems:
-    st.error(f"The ledger does not balance. {problem}")
+    st.error(f"The ledger does not balance. {escape(problem)}")
 
 draw(frame, "in-flight", "Requests over time", *cohort.over_time(frame, store))
 

@@ -17,7 +17,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 shown = runs.filtered(entries, text, kinds)
 
 if not entries:
-    st.info(f"This store is empty ({', '.join(root.name for root in store.roots)}). Import a recording below.")
+    st.info(f"This store is empty ({escape(', '.join(root.name for root in store.roots))}). Import a recording below.")
 elif not shown:
     st.info("No run matches the filter.")
 else:
@@ -42,7 +42,7 @@ else:
         with st.container(border=True, key="picked", gap="small"):
             st.markdown(f"**{escape(entry.title)}** · {escape(entry.run_id)}")
             if entry.problem:
-                st.error(entry.problem)
+                st.error(escape(entry.problem))
             for line in runs.checks(store, entry):
                 st.markdown(line)
             usable = entry.state == "ok" and entry.kind in ("measured", "replay")
@@ -57,7 +57,7 @@ else:
 st.markdown("**Import a recording**")
 st.caption(
     "Drop a tar or zip of the recording's folder (identity.json, requests, passes, cache events), with the "
-    f"trace that was played. The run goes into the folder {roots[-1].name}."
+    f"trace that was played. The run goes into the folder {escape(roots[-1].name)}."
 )
 upload = st.file_uploader("Recording", type=["zip", "tar", "tgz", "gz", "xz", "bz2"], label_visibility="collapsed")
 if st.button("Import", disabled=upload is None, key="import") and upload is not None:

@@ -28,7 +28,7 @@ n = successes(frame, store)
 
 for side, comparison in found:
     with st.container(border=True, key=f"claim-{side.role.name}", gap="xsmall"):
-        st.markdown(f"**What this pair shows** :{side.role.word}[{side.role.glyph} {side.run_id}]")
+        st.markdown(f"**What this pair shows** :{side.role.word}[{side.role.glyph} {escape(side.run_id)}]")
         st.markdown("\n".join(f"- {escape(sentence)}" for sentence in comparison.claim))
         for warning in comparison.warnings:
             st.markdown(f":material/warning: {escape(warning.text)}")

@@ -16,6 +16,7 @@ from dashboard.charts.figures import Axis, Series
 from dashboard.charts.passes import cell_name, cell_of
 from dashboard.charts.tables import markdown_table, shown
 from dashboard.charts.verdict import parse_gates
+from dashboard.frame import escape
 from dashboard.metrics import Estimator
 from dashboard.samples import Sample
 from engine.errors import GapscopeError
@@ -140,6 +141,16 @@ def test_markdown_has_units_in_headers_signs_and_a_dash_for_unknown() -> None:
         "| TTFT | +5.0 | – |",
     ]
     assert shown(0.8173, Column("x", "x", "percent")) == "81.7 %"
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [("a [b](http://c.d)", "a \\[b\\]\\(http\\:\u2060//c\\.d\\)"), ("www.c.d", "www\u2060\\.c\\.d"),
+     ("a@b", "a\u2060@b"),
+     ("&lt;", "\\&lt;"), ("# a\n\n# b", "\\# a \\# b"), ("plain words", "plain words")],
+)  # fmt: skip
+def test_what_a_run_says_is_no_markup(said: str, shown: str) -> None:
+    assert escape(said) == shown
 
 
 def test_downloads_hold_the_rows() -> None:

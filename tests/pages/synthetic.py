@@ -179,6 +179,7 @@ def write(
     tables: tuple[str, ...] = ("requests", "passes", "kv_events", "admissions", "chunks"),
     failed: bool = False,
     start: int = -400 * MS,
+    title: str = "",
     **changes: Any,
 ) -> str:
     """One run; returns its id."""
@@ -189,7 +190,7 @@ def write(
         for row in data["passes"]:
             row["resolution"] = "clamped" if row["num_prefill_requests"] else "interpolated"
     lineage = replay_lineage([], {}, {}, []) if kind == "replay" else {}
-    with BundleWriter(store, kind, slug, f"{slug} (made up)", identity(**changes)) as writer:
+    with BundleWriter(store, kind, slug, title or f"{slug} (made up)", identity(**changes)) as writer:
         for name in tables:
             schema = TABLES[name].schema
             columns = {field.name: [row.get(field.name) for row in data[name]] for field in schema}

@@ -23,6 +23,11 @@ def words(app: AppTest) -> str:
     return "\n".join(element.value for kind in kinds for element in app.get(kind))
 
 
+def plain(text: str) -> str:
+    """A text without its escapes, as a reader sees it."""
+    return text.replace("\\", "")
+
+
 def charts(app: AppTest) -> list[dict]:
     return [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
 
@@ -124,8 +129,8 @@ def test_a_link_to_an_absent_run_says_what_it_expected(opened: Open, paired: Pat
     app = opened(paired, page, m="ample8-0123456789ab")
     assert not app.exception
     (error,) = app.error
-    assert "run ample8 with content digest 0123456789ab" in error.value
-    assert run_id(paired, "ample8") in error.value
+    assert "run ample8 with content digest 0123456789ab" in plain(error.value)
+    assert run_id(paired, "ample8") in plain(error.value)
     assert not charts(app)
 
 
@@ -135,7 +140,7 @@ def test_an_absent_candidate_is_said_and_the_others_go_on(opened: Open, paired: 
     app = opened(paired, page, m=run_id(paired, "ample8"), r=replays)
     assert not app.exception
     (error,) = app.error
-    assert "run ample8 with content digest 0123456789ab" in error.value
+    assert "run ample8 with content digest 0123456789ab" in plain(error.value)
     assert "candidate 2" in words(app)  # the place in the bar decides on name and colour
     assert bool(charts(app)) == (page in WITH_CHARTS)
     assert app.session_state["r"] == replays
@@ -146,7 +151,7 @@ def test_the_only_candidate_is_absent(opened: Open, paired: Path, page: str) -> 
     app = opened(paired, page, m=run_id(paired, "ample8"), r=["ample8-0123456789ab"])
     assert not app.exception
     (error,) = app.error
-    assert "run ample8 with content digest 0123456789ab" in error.value
+    assert "run ample8 with content digest 0123456789ab" in plain(error.value)
     assert app.session_state["r"] == ["ample8-0123456789ab"]
 
 
@@ -159,7 +164,7 @@ def test_an_altered_run_is_named_and_not_scored(opened: Open, tmp_path: Path, pa
     file.write_bytes(bytes(data))
     app = opened(store, "verdict", m=run_id(store, "ample8"), r=run_id(store, "ample8-replay"))
     assert not app.exception
-    assert any("requests.parquet" in error.value for error in app.error)
+    assert any("requests.parquet" in plain(error.value) for error in app.error)
     assert not charts(app)
 
 
@@ -174,7 +179,7 @@ def test_an_altered_candidate_is_named_and_the_others_go_on(opened: Open, tmp_pa
     app = opened(store, "verdict", m=run_id(store, "ample8"), r=[altered, run_id(store, "ample8_repeat")])
     assert not app.exception
     (error,) = app.error
-    assert "requests.parquet" in error.value
+    assert "requests.parquet" in plain(error.value)
     assert "candidate 2" in words(app)
     assert charts(app)
 
@@ -232,15 +237,15 @@ def test_a_link_in_other_words_is_understood(opened: Open, paired: Path) -> None
 
 def test_what_a_link_cannot_mean_is_said_once(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", phase="yesterday", colour="red", job="0123")
-    assert "phase=yesterday" in app.warning[0].value
-    assert "colour" in app.warning[0].value
-    assert "job" not in app.warning[0].value
+    assert "phase=yesterday" in plain(app.warning[0].value)
+    assert "colour" in plain(app.warning[0].value)
+    assert "job" not in plain(app.warning[0].value)
     assert not app.run().warning
 
 
 def test_a_newer_link_is_refused(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", v="9")
-    assert "version 9" in app.error[0].value
+    assert "version 9" in plain(app.error[0].value)
 
 
 def test_a_link_of_any_length_fits_the_screen(opened: Open, paired: Path) -> None:
@@ -248,7 +253,7 @@ def test_a_link_of_any_length_fits_the_screen(opened: Open, paired: Path) -> Non
     said = [*app.error, *app.warning]
     assert said
     assert max(len(box.value) for box in said) < 400
-    assert "(10,000 characters)" in app.error[0].value
+    assert "(10,000 characters)" in plain(app.error[0].value)
 
 
 def test_swap_and_repeat(opened: Open, paired: Path) -> None:
@@ -268,7 +273,7 @@ def test_swap_and_repeat(opened: Open, paired: Path) -> None:
 def test_a_run_against_itself_is_said_to_show_nothing(opened: Open, paired: Path) -> None:
     measured = run_id(paired, "ample8")
     app = opened(paired, "verdict", m=measured, r=measured)
-    assert f"{measured} stands on both sides" in app.warning[0].value
+    assert f"{measured} stands on both sides" in plain(app.warning[0].value)
     assert not app.exception
     assert "blind prediction" not in " ".join(markdown.value for markdown in app.markdown)
 
@@ -291,7 +296,7 @@ def test_a_link_to_a_finished_job_adds_its_run(opened: Open, paired: Path, tmp_p
 def test_gates_are_judged_and_a_bad_one_explains_itself(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", gates="ttft.mean<=5% e2e.mean<=50%")
     assert "1 of 2 gates hold" in words(app)
-    assert "expected metric.statistic" in opened(paired, "verdict", gates="fast").error[0].value
+    assert "expected metric.statistic" in opened(paired, "verdict", gates="fast").error[0].value.replace("\\", "")
 
 
 def test_a_cell_of_a_link_shows_its_passes(opened: Open, paired: Path) -> None:
@@ -314,6 +319,23 @@ def test_every_column_that_a_table_names_is_there(opened: Open, paired: Path) ->
             held = set(table.value.columns)
             shown = set(table.proto.column_order) or set(named) - {"_index"}
             assert shown <= held, (page, shown - held)
+
+
+HOSTILE = "[x](http://evil.example) <b>www.evil.example</b> a@evil.example\n\n# **head** `code` &lt; $x$ :red[y]"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_title_is_neither_link_nor_markup(opened: Open, tmp_path: Path, page: str) -> None:
+    synthetic.write(tmp_path, "measured", "ample8", title=HOSTILE)
+    synthetic.write(tmp_path, "replay", "ample8-replay", speed=1.1, title=HOSTILE)
+    app = opened(tmp_path, page)
+    assert not app.exception
+    assert "\\[x\\]\\(http\\:\u2060//evil\\.example\\)" in words(app)
+    for sign in ("](", "http://", "www.", "<b>", "\n# ", "**head**", ":red["):
+        assert sign not in words(app), sign
+    for chart in charts(app):
+        for trace in chart["data"]:
+            assert "<b>" not in trace.get("name", "")
 
 
 def test_labels_hold_no_markup(opened: Open, paired: Path) -> None:
@@ -341,4 +363,4 @@ def test_a_run_without_a_model_needs_passes_to_fit_on(opened: Open, paired: Path
 
 def test_knobs_that_contradict_each_other_are_said_before_anything_runs(opened: Open, paired: Path) -> None:
     app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_max_num_batched_tokens="8")
-    assert "max_num_batched_tokens=8" in app.error[0].value
+    assert "max_num_batched_tokens=8" in plain(app.error[0].value)
