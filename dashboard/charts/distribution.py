@@ -93,7 +93,7 @@ def table(frame: Frame, store: Store, metric: Metric, side: Side, found: Sequenc
         if name in STATISTICS
     ]
     n = {one.run_id: held.n for one, held in found}
-    return verdict.table(frame, side, rows, n)
+    return verdict.table(frame, store, side, rows, n)
 
 
 def by_property(frame: Frame, store: Store, metric: Metric, by: str, log: bool) -> tuple[Answer, Figure]:

@@ -13,6 +13,11 @@ from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row
 from dashboard.compare.gates import Gate
 from dashboard.frame import Frame, Side
+from dashboard.metrics import METRICS
+from dashboard.queries import passes
+from dashboard.queries.totals import totals
+from dashboard.samples import sample
+from dashboard.store import Store
 
 DECIMALS = {"ms": 1, "share": 4, "count": 0, "requests": 2, "1/s": 3, "tok/s": 1, "tokens": 1}
 STATES = {"~": "~ inside the noise"}
@@ -42,7 +47,7 @@ def columns() -> list[Column]:
     ]
 
 
-def table(frame: Frame, side: Side, rows: Sequence[Row], n: Mapping[str, int | None]) -> Answer:
+def table(frame: Frame, store: Store, side: Side, rows: Sequence[Row], n: Mapping[str, int | None]) -> Answer:
     """Rows of a comparison; without an acknowledgement an unlike pair has values, but no gaps."""
     told = [row_of(row, not frame.acknowledged and bool(side.regime)) for row in rows]
     names = [column.name for column in columns()]
@@ -57,7 +62,23 @@ def table(frame: Frame, side: Side, rows: Sequence[Row], n: Mapping[str, int | N
     words = "gap = replay / measured - 1. " + " ".join(
         f"{label}: {definition}." for label, definition in {row.key.label: row.key.definition for row in rows}.items()
     )
-    return Answer(rows_table, "", columns(), n, words)
+    return Answer(rows_table, _sql(frame, store, side, rows), columns(), n, words)
+
+
+def _sql(frame: Frame, store: Store, side: Side, rows: Sequence[Row]) -> str:
+    """The queries that the numbers of both sides were read off, each once."""
+    texts: dict[str, None] = {}
+    for run in (frame.measured, side):
+        population = frame.population_of(run)
+        for metric in dict.fromkeys(row.key.metric for row in rows):
+            if metric in METRICS:
+                text = sample(store, run.run_id, METRICS[metric], population).sql
+            elif metric in ("pass_count", "pass_time"):
+                text = passes.classes(store, run.run_id, population).sql
+            else:
+                text = totals(store, run.run_id, population).sql
+            texts[f"-- {run.role.name}\n{text}"] = None
+    return "\n\n".join(texts)
 
 
 def row_of(row: Row, withheld: bool) -> dict[str, Any]:

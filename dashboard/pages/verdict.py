@@ -40,7 +40,7 @@ if frame.like_for_like:
         frame,
         "gaps",
         "Gap of the headline numbers, %",
-        verdict.table(frame, found[0][0], [found[0][1].row(name) for name in names], n),
+        verdict.table(frame, store, found[0][0], [found[0][1].row(name) for name in names], n),
         verdict.gaps(frame, found, names),
         note="Grey: where the measured side itself may lie when nothing changes (repeats, else a bootstrap).",
     )
@@ -60,7 +60,7 @@ for side, comparison in found:
         frame,
         f"numbers-{side.role.name}",
         f"Measured and {side.role.name}, number by number",
-        verdict.table(frame, side, comparison.rows, n),
+        verdict.table(frame, store, side, comparison.rows, n),
         sides=pair,
         height=560,
     )

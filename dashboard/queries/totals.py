@@ -23,6 +23,7 @@ class Totals:
     lanes: np.ndarray[Any, Any]
     sums: dict[str, np.ndarray[Any, Any]]
     span: Span | None
+    sql: str
 
     def total(self, name: str) -> int:
         """The sum over lanes."""
@@ -43,4 +44,4 @@ def _add(store: Store, run_id: str, population: Population) -> Totals:
     sums = {name: np.nan_to_num(result.array(name).astype(np.float64)) for name in names}
     start, end = pc.min(result.table["start_ns"]).as_py(), pc.max(result.table["end_ns"]).as_py()
     span = None if start is None or end is None else Span(start, end)
-    return Totals(result.array("lane"), sums, span)
+    return Totals(result.array("lane"), sums, span, result.sql)
