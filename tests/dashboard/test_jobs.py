@@ -179,7 +179,7 @@ def test_a_tar_of_something_else_says_what_can_be_imported(store: Path) -> None:
     assert "no format that can be imported" in failed.message
 
 
-@pytest.mark.parametrize("name", ["../outside.txt", "/tmp/gapscope-outside.txt", "a/../../outside.txt"])
+@pytest.mark.parametrize("name", ["../outside.txt", "/gapscope-outside.txt", "a/../../outside.txt"])
 def test_an_archive_does_not_reach_outside_its_folder(tmp_path: Path, name: str) -> None:
     archive = tmp_path / "bad.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
