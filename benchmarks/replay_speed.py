@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from benchmarks.workloads import WORKLOADS, Workload, trace_file
 from engine import knobs as knob_table
-from engine.bundle import open_bundle
+from engine.bundle import find_bundle
 from engine.replay import knobs_from_run, simulate, write
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
@@ -123,8 +123,7 @@ def workload_knobs(workload: Workload) -> dict[str, Any]:
 
 def sample(name: str) -> tuple[Path, dict[str, Any]]:
     """The trace of a sample run, and the knobs of its deployment with constant pass costs."""
-    (folder,) = SAMPLES.glob(f"{name}-*")
-    bundle = open_bundle(folder)
+    bundle = find_bundle([SAMPLES], name)
     digest = bundle.identity.value("trace", "digest")
     return find_trace([SAMPLES], digest), {**knobs_from_run(bundle), "timing": "fixed"}
 
