@@ -12,7 +12,6 @@ from dashboard.compare import LABELS, Comparison
 from dashboard.compare.numbers import Number
 from dashboard.compare.rows import Row
 
-FORMATS = ("table", "markdown", "json")
 NOTHING = "–"
 
 _SHOWN: dict[str, tuple[str, float, int]] = {

@@ -38,6 +38,7 @@ MEMORY_LIMIT = "1GB"
 ANSWERS_KEPT = 512
 
 _COLUMNS = frozenset(m.column for m in METRICS.values())
+_PART = re.compile(r"\{part\.(\w+)\}")
 _PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
 _PARAMETER = re.compile(r"\$([a-z_]\w*)")
 _DIGEST = re.compile(r"-([0-9a-f]{12})$")
@@ -317,7 +318,9 @@ def _words(names: Sequence[str]) -> str:
 
 @cache
 def _text(name: str) -> str:
-    return (QUERIES / f"{name}.sql").read_text(encoding="utf-8")
+    """The text of a query; ``{part.name}`` stands for what several share, kept in ``_name.sql``."""
+    text = (QUERIES / f"{name}.sql").read_text(encoding="utf-8")
+    return _PART.sub(lambda found: _text(f"_{found[1]}").rstrip(), text)
 
 
 def _wide(params: dict[str, Any]) -> dict[str, Any]:

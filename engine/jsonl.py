@@ -28,7 +28,6 @@ COUNT = Type("a whole number of at least 0", lambda v: type(v) is int and v >= 0
 NUMBER = Type("a number", lambda v: type(v) is int or (type(v) is float and math.isfinite(v)))
 DURATION = Type("a number from 0 to 1e9", lambda v: NUMBER.accepts(v) and 0 <= v <= 1e9)  # seconds, 31 years
 TEXT = Type("text", lambda v: type(v) is str)
-FLAG = Type("true or false", lambda v: type(v) is bool)
 OBJECT = Type("an object", lambda v: type(v) is dict)
 
 

@@ -36,8 +36,6 @@ ROLES: tuple[Role, ...] = (
 )
 """The measured run first, then the replays in the order of the pair bar."""
 
-MEASURED, REPLAY = ROLES[0], ROLES[1]
-
 DIVERGING = ((0.0, "#0B5A8A"), (0.25, "#7FB4D6"), (0.5, "#F2F0EC"), (0.75, "#EDA66F"), (1.0, "#B34700"))
 """Blue: the replay is lower; orange: it is higher."""
 DIVERGING_DARK = ((0.0, "#7CC4F0"), (0.25, "#37718F"), (0.5, "#2A2A2E"), (0.75, "#96591F"), (1.0, "#F0A640"))
@@ -69,13 +67,6 @@ HEIGHT = 340
 def pick(pair: tuple[str, str], dark: bool) -> str:
     """The colour of a (light, dark) pair."""
     return pair[1] if dark else pair[0]
-
-
-def time_unit(largest_ns: float) -> tuple[str, float]:
-    """The unit in which a person would say times up to this one, and its nanoseconds."""
-    if not math.isfinite(largest_ns) or largest_ns < 1e4:
-        return ("µs", 1e3) if math.isfinite(largest_ns) and largest_ns > 0 else ("ms", 1e6)
-    return ("ms", 1e6) if largest_ns < 2e10 else ("s", 1e9)
 
 
 def fixed(value: float | None, decimals: int = 1) -> str:

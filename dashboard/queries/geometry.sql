@@ -1,18 +1,5 @@
--- Passes of one class in cells of equal geometry, measured beside replayed. Tokens fall into cells between powers of
--- two to the 1/$per_octave; requests are counted exactly. Only cells that both sides hold have an error.
-WITH passes AS (
-    SELECT 'measured' AS side, * FROM {measured.passes_in}
-    UNION ALL BY NAME
-    SELECT 'replay' AS side, * FROM {replay.passes_in}
-),
-cells AS (
-    SELECT side, duration_ns, num_prefill_requests AS prefill_requests, num_decode_requests AS decode_requests,
-        CASE WHEN sum_prefill_tokens > 0 THEN floor($per_octave * log2(sum_prefill_tokens))::BIGINT ELSE -1 END AS new_cell,
-        CASE WHEN sum_prefill_kv_tokens > 0 THEN floor($per_octave * log2(sum_prefill_kv_tokens))::BIGINT ELSE -1 END AS prefill_kv_cell,
-        CASE WHEN sum_decode_kv_tokens > 0 THEN floor($per_octave * log2(sum_decode_kv_tokens))::BIGINT ELSE -1 END AS decode_kv_cell
-    FROM passes
-    WHERE class = $class
-),
+-- Passes of one class in cells of equal geometry, measured beside replayed. Only cells that both sides hold have an error.
+WITH {part.geometry_cells},
 sums AS (
     SELECT
         prefill_requests, new_cell, prefill_kv_cell, decode_requests, decode_kv_cell,
@@ -21,6 +8,7 @@ sums AS (
         sum(duration_ns) FILTER (side = 'measured') AS measured_ns,
         sum(duration_ns) FILTER (side = 'replay') AS replay_ns
     FROM cells
+    WHERE class = $class
     GROUP BY ALL
 )
 SELECT

@@ -1,17 +1,5 @@
 -- Shared cells of pass geometry on two axes, with the signed error weighted by the measured passes of each cell.
-WITH passes AS (
-    SELECT 'measured' AS side, * FROM {measured.passes_in}
-    UNION ALL BY NAME
-    SELECT 'replay' AS side, * FROM {replay.passes_in}
-),
-cells AS (
-    SELECT side, duration_ns, num_prefill_requests AS prefill_requests, num_decode_requests AS decode_requests,
-        CASE WHEN sum_prefill_tokens > 0 THEN floor($per_octave * log2(sum_prefill_tokens))::BIGINT ELSE -1 END AS new_cell,
-        CASE WHEN sum_prefill_kv_tokens > 0 THEN floor($per_octave * log2(sum_prefill_kv_tokens))::BIGINT ELSE -1 END AS prefill_kv_cell,
-        CASE WHEN sum_decode_kv_tokens > 0 THEN floor($per_octave * log2(sum_decode_kv_tokens))::BIGINT ELSE -1 END AS decode_kv_cell
-    FROM passes
-    WHERE class = $class
-),
+WITH {part.geometry_cells},
 sums AS (
     SELECT
         prefill_requests, new_cell, prefill_kv_cell, decode_requests, decode_kv_cell,
@@ -20,6 +8,7 @@ sums AS (
         coalesce(sum(duration_ns) FILTER (side = 'measured'), 0) AS measured_ns,
         avg(duration_ns) FILTER (side = 'replay') AS replay_mean_ns
     FROM cells
+    WHERE class = $class
     GROUP BY ALL
 )
 SELECT

@@ -38,10 +38,11 @@ def test_every_query_begins_with_what_it_answers() -> None:
 
 def test_every_query_file_is_asked_by_name() -> None:
     code = "\n".join(p.read_text() for p in Path("dashboard").rglob("*.py"))
+    parts = {name for path in QUERIES.glob("*.sql") for name in re.findall(r"\{part\.(\w+)\}", path.read_text())}
     for path in QUERIES.glob("*.sql"):
         name = path.stem
         generic = re.match(r"sample_|capture_", name)
-        assert generic or f'"{name}"' in code or name in ("_requests", "_passes"), name
+        assert generic or f'"{name}"' in code or name in ("_requests", "_passes") or name[1:] in parts, name
 
 
 def test_in_flight_by_hand(root: Path) -> None:

@@ -19,7 +19,6 @@ class CacheEvents:
 
     rows: Rows
     stored_blocks: int = 0
-    removed_blocks: int = 0
     unjoined: int = 0
     """Engine events that no pass published."""
     foreign: int = 0
@@ -110,7 +109,6 @@ class _Names:
         keys = self._keys_of(hashes)
         row |= {"num_blocks": len(hashes), "block_hashes": hashes, "content_hashes": keys}
         if event["type"] == "BlockRemoved":
-            result.removed_blocks += len(hashes)
             return {**row, "kind": "evict"}
         result.stored_blocks += len(hashes)
         known = self._keys.get(event["request_id"] or "")
