@@ -64,14 +64,11 @@ def run_command(parser: argparse.ArgumentParser, arguments: list[str] | None = N
     except GapscopeError as error:
         print(f"gapscope: {error}", file=sys.stderr)
         return BAD_INPUT
-    except KeyboardInterrupt:
-        print("\ngapscope: interrupted; nothing was written.", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:  # whoever read our output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
-    except Exception:
-        if not interrupts:
+    except (KeyboardInterrupt, Exception) as error:
+        if not interrupts and not isinstance(error, KeyboardInterrupt):
             raise
         # A library that was interrupted while it was being imported fails in ways of its own.
         print("\ngapscope: interrupted; nothing was written.", file=sys.stderr)
