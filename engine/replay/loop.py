@@ -108,7 +108,7 @@ def _run(client: ClosedLoopClient, server: Server, watch: _Watch | None) -> dict
                 until = now + LOOK_EVERY_NS  # stopping between two passes changes nothing
             now, finished = server.advance(now, until)
             for done in finished:
-                client.finished(done.index, done.end_ns)
+                client.finished(done)
             if watch:
                 watch.look(now, finished[-1].pass_index if finished else None, len(client.sent))
         elif until is not None:

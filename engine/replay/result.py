@@ -22,7 +22,7 @@ NONE = -1
 
 @dataclass(slots=True)
 class Responses:
-    """What each request's client saw, by request index; cut off where the client canceled.
+    """What each request's client saw, by request index; of one that is not ok, up to when it ended.
 
     The stretches are those of the server record, without the tokens that were sampled too late.
     """
@@ -85,12 +85,16 @@ class ReplayResult:
         return phases
 
     def responses(self) -> Responses:
-        """Token-sampling passes as the clients saw them."""
+        """Token-sampling passes as the clients saw them.
+
+        Who gave up at a time still saw what reached it at that very time.
+        """
         stretches, count = self.record.stretches, self.num_requests
         index, first, last = (stretches[name] for name in ("index", "first_pass", "last_pass"))
-        if self.client.cancel_ns is not None and not all(self.client.sent.ok):
-            seen = self.record.passes["end_ns"] + self.client.response_latency_ns <= self.client.cancel_ns
-            cut = np.where(np.array(self.client.sent.ok)[index], self.num_passes, np.count_nonzero(seen))
+        if not all(self.client.sent.ok):
+            seen_ns = self.record.passes["end_ns"] + self.client.response_latency_ns
+            listened = np.searchsorted(seen_ns, np.array(self.client.sent.end_ns, np.int64), side="right")
+            cut = np.where(self.client.sent.ok, self.num_passes, listened)[index]
             last = np.minimum(last, cut - 1)
             keep = last >= first
             index, first, last = index[keep], first[keep], last[keep]

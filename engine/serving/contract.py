@@ -34,11 +34,16 @@ class ServedRequest:
 
 @dataclass(slots=True, frozen=True)
 class Finished:
-    """A request whose last token was sampled in the pass ``pass_index``, which ended at ``end_ns``."""
+    """A request whose last token was sampled in the pass ``pass_index``, which ended at ``end_ns``.
+
+    ``first_token_ns`` is the end of the pass that sampled its first; ``cached_tokens`` were hit at its first admission.
+    """
 
     index: int
     pass_index: int
     end_ns: int
+    first_token_ns: int
+    cached_tokens: int
 
 
 @dataclass(slots=True, frozen=True)

@@ -55,6 +55,7 @@ class _Request:
     cached_tokens: int = -1
     recomputed_tokens: int = 0
     first_token_pass: int = -1
+    first_token_ns: int = -1
     last_token_pass: int = -1
     aborted: bool = False
     stretch: list[int] | None = None  # the open row of ``stretches``
@@ -278,13 +279,15 @@ class PlainServer:
                 self._stretches.append(request.stretch)
             request.stretch[3] = pass_index
             if request.sampled == 0:
-                request.first_token_pass = pass_index
+                request.first_token_pass, request.first_token_ns = pass_index, end_ns
             request.last_token_pass = pass_index
             request.sampled += 1
             if request.sampled == request.output_tokens:
                 self._running.remove(request)
                 self._release(request, end_ns)
-                finished.append(Finished(request.index, pass_index, end_ns))
+                finished.append(
+                    Finished(request.index, pass_index, end_ns, request.first_token_ns, request.cached_tokens)
+                )
         return finished
 
     def _release(self, request: _Request, now_ns: int) -> None:

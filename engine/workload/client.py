@@ -17,7 +17,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from engine.errors import GapscopeError
-from engine.serving.contract import ServedRequest
+from engine.serving.contract import Finished, ServedRequest
 from engine.traces.tree import Conversation, Play, Trace
 from engine.workload.content import BlockKeys, Mark, Walk
 
@@ -164,13 +164,11 @@ class ClosedLoopClient:
         self._open.clear()
         return indices
 
-    def finished(self, index: int, pass_end_ns: int) -> None:
-        """The last token of a request was sampled in the pass that ended at ``pass_end_ns``.
-
-        Calls come in order of ``pass_end_ns``.
-        """
+    def finished(self, done: Finished) -> None:
+        """The last token of a request was sampled; calls come in order of ``done.end_ns``."""
+        index = done.index
         live = self._open.pop(index)
-        end = pass_end_ns + self.response_latency_ns
+        end = done.end_ns + self.response_latency_ns
         if self.cancel_ns is not None and end > self.cancel_ns:  # the response was still on its way
             self.sent.end_ns[index] = self.cancel_ns
             return

@@ -8,6 +8,7 @@ from heapq import heappop, heappush
 from typing import Any
 
 from engine import knobs
+from engine.serving.contract import Finished
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 from engine.workload.client import ClosedLoopClient
 from engine.workload.hash_ids import block_keys_of
@@ -61,7 +62,7 @@ def settle(
         while ends and ends[0][0] <= now:
             end, index = heappop(ends)
             if index not in gone:
-                client.finished(index, end)
+                client.finished(Finished(index, 0, end, end, 0))
         times = [t for t in (client.next_ns, ends[0][0] if ends else None) if t is not None]
         if not times:
             break

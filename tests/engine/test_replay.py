@@ -110,6 +110,16 @@ def test_what_the_client_gave_up_on_is_cut_off_where_it_stopped_listening() -> N
     assert [p["phase"] for p in rows(Tables(result).passes())] == ["profile"] * 4 + ["grace"]
 
 
+def test_each_canceled_request_is_cut_off_at_its_own_time() -> None:
+    trace = trace_of(*([talk(name, turn(f"{name}0", 22, 9))] for name in "abc"))
+    result = run(trace, lanes=3, response_latency_ms=5)  # tokens are seen at 15, 25, ... 95
+    sent = result.client.sent
+    sent.ok[:], sent.end_ns[:] = [False, False, True], [45 * MS, 45 * MS - 1, 95 * MS]
+    requests = {r["request_id"]: r for r in rows(Tables(result).requests())}
+    assert {n: r["output_tokens"] for n, r in requests.items()} == {"a/0": 4, "b/0": 3, "c/0": 9}
+    assert {n: r["last_visible_ns"] for n, r in requests.items()} == {"a/0": 45 * MS, "b/0": 35 * MS, "c/0": 95 * MS}
+
+
 def test_canceled_before_any_token_leaves_latencies_unknown() -> None:
     result = run(trace_of([talk("a", turn("a0", 22, 30))]), duration_s=0.004, grace_s=0.002)
     (request,) = rows(Tables(result).requests())

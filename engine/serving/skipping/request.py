@@ -21,10 +21,12 @@ class ScheduledRequest:
     __slots__ = (
         "aborted_in",
         "admissions",
+        "cached_tokens",
         "computed",
         "contested",
         "cursor",
         "decoding",
+        "first_token_ns",
         "held",
         "index",
         "keyed",
@@ -72,3 +74,5 @@ class ScheduledRequest:
         self.row = -1  # of its open stretch
         self.seq = -1
         self.admissions = 0
+        self.cached_tokens = -1  # hit at its first admission
+        self.first_token_ns = -1  # end of the pass that sampled it

@@ -243,6 +243,8 @@ class SkippingServer:
             known = request.prompt_tokens + request.sampled
             log.chunks += (this, request.index, request.seq, before, tokens, known)
             if before + tokens == known:
+                if request.sampled == 0:
+                    request.first_token_ns = now_ns + duration
                 self._start_stretch(request, this)
             else:
                 self._partial = request
@@ -279,6 +281,8 @@ class SkippingServer:
             request.seq = seq = log.num_admissions
             log.num_admissions = seq + 1
             log.admissions += (request.index, request.admissions, this, hits)
+            if request.admissions == 0:
+                request.cached_tokens = computed
             request.admissions += 1
             running[seq] = request
             if config.prefix_caching:
@@ -339,7 +343,7 @@ class SkippingServer:
             pass_index, seq = heappop(finishes)
             request = self._running.get(seq)
             if request is not None and pass_index == last:
-                finished.append(Finished(request.index, last, end_ns))
+                finished.append(Finished(request.index, last, end_ns, request.first_token_ns, request.cached_tokens))
                 self._leave(request, end_ns)
                 self._content.retire(request)
         return finished
