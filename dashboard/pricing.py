@@ -10,7 +10,8 @@ import numpy.typing as npt
 from dashboard.queries.passes import AXES
 from dashboard.store import Store
 from engine import knobs
-from engine.timing import PassQueries, PassTimeSource, build_timing
+from engine.errors import GapscopeError
+from engine.timing import PassQueries, PassTimeSource, build_timing, model_for
 
 
 def timing_of(store: Store, run_id: str) -> PassTimeSource | None:
@@ -21,10 +22,17 @@ def timing_of(store: Store, run_id: str) -> PassTimeSource | None:
         config, timing = lineage.get("config"), lineage.get("timing") or {}
         if not config or (config.get("timing") == "fpm" and not timing.get("model")):
             return None
+        model = timing.get("model")
+        if config.get("timing") == "measured":
+            try:
+                model = model_for(store.bundle(run_id), store.roots)
+            except GapscopeError:
+                return None  # the measured run lies in none of the stores
         known = {name: value for name, value in config.items() if name in knobs.BY_NAME}
         # A curve is drawn beyond the domain as well, whatever the replay was told to do there.
         values = knobs.resolve(known | {"on_refused": "clamp"} if known.get("on_refused") == "abort" else known)
-        return build_timing(values, timing.get("model"))
+        # A curve has no order of its own either.
+        return build_timing(values | {"measured_match": "geometry"}, model)
 
     found: PassTimeSource | None = store.remember(("timing", run_id), build)
     return found

@@ -253,8 +253,17 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "fpm",
         "timing",
-        "fpm: fitted on measured passes; fixed: the constants below",
-        choices=("fpm", "fixed"),
+        "fpm: fitted on measured passes; measured: the recorded passes of the run itself; fixed: the constants below",
+        choices=("fpm", "measured", "fixed"),
+    ),
+    Knob(
+        "measured_match",
+        str,
+        "geometry",
+        "timing",
+        "measured timing; order: one recorded pass after the other while the batches agree in shape; geometry: those "
+        "nearest in shape",
+        choices=("order", "geometry"),
     ),
     Knob(
         "on_refused",

@@ -24,8 +24,8 @@ def add_replay(commands: Commands) -> None:
         "replay",
         "simulate a deployment under a workload and write what happened as a run",
         "What is replayed comes from a run's own record (--like) or from --trace and --set. How long passes take\n"
-        "comes from a model (--model), from passes to fit on (--fit), from constants (--timing fixed), or is that of\n"
-        "the replay which --like names.\n"
+        "comes from a model (--model), from passes to fit on (--fit), from the recorded passes of --like themselves\n"
+        "(--timing measured), from constants (--timing fixed), or is that of the replay which --like names.\n"
         "Prints the run's id. Interrupting it writes nothing.\n\n"
         "  gapscope replay --like ample8 --fit fpm_sweep --fit ample8:warmup\n"
         "  gapscope replay --like tight8 --model tight8.timing.json --set kv_blocks=448 --title 'twice the pool'\n"
@@ -37,7 +37,7 @@ def add_replay(commands: Commands) -> None:
     parser.add_argument("--like", metavar="RUN", help="replay this run's deployment and workload")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the workload (default: that of --like)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a knob (see below)")
-    parser.add_argument("--timing", choices=("fpm", "fixed"), help="short for --set timing=...")
+    parser.add_argument("--timing", choices=("fpm", "measured", "fixed"), help="short for --set timing=...")
     parser.add_argument(
         "--fit", action="append", default=[], metavar="RUN[:PHASE,...]", help="fit the timing on these passes"
     )
@@ -60,7 +60,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     changes = _changes(arguments)
     values = knob_table.resolve(changes, base)
     digest = "" if arguments.trace else _trace_digest(like)
-    model = _model(arguments, like, stores) if values["timing"] == "fpm" else None
+    model = _model(arguments, like, stores, values["timing"])
     build_timing(values, model)  # says what is missing before anything is read
     trace = load_trace(arguments.trace) if arguments.trace else stored_trace(stores, digest)
     if arguments.dry_run:
@@ -134,9 +134,18 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     return changes
 
 
-def _model(arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path]) -> dict[str, Any] | None:
+def _model(
+    arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path], timing: str
+) -> dict[str, Any] | None:
     """The timing model that was asked for; a replay brings its own."""
-    from engine.timing import fit, load_model
+    from engine.timing import fit, load_model, model_for
+
+    if timing == "measured":
+        if arguments.model or arguments.fit:
+            raise GapscopeError("timing=measured takes the recorded passes of --like: leave out --model and --fit.")
+        return model_for(like, stores) if like else None
+    if timing == "fixed":
+        return None
 
     if arguments.model and arguments.fit:
         raise GapscopeError("--model and --fit both say how long passes take: give one of them.")

@@ -134,14 +134,14 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
         "model_digest": described.get("model_digest"),
         "on_refused": values["on_refused"],
         "pass_scale": values["pass_scale"],
-        "between_passes_ns": result.timing.between_ns,
+        "between_passes_ns": described.get("between_ns", result.timing.between_ns),
         "composition": described.get("composition"),
         "hold_out": described.get("holdout"),
         "corrections": described.get("levels"),
         "parameters": described.get("constants"),
     }
     sources = ((model or {}).get("lineage") or {}).get("sources")
-    if sources and values["timing"] == "fpm":
+    if sources and values["timing"] != "fixed":
         fields["fitted_on"] = [{"run_id": s["run_id"], "phases": s["phases"]} for s in sources]
         fields["data_digests"] = {s["run_id"]: s["tables"] for s in sources}
     for name, value in fields.items():
@@ -166,7 +166,7 @@ def lineage_of(
         for name, value in result.asked.items()
         if value != base[name] and name not in FREE_KNOBS
     }
-    fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] == "fpm" else ()
+    fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] != "fixed" else ()
     config = {name: value for name, value in result.knobs.items() if name not in FREE_KNOBS}
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return replay_lineage(
@@ -178,5 +178,8 @@ def lineage_of(
         like=None if like is None else like.run_id,
         config_digest=hashlib.sha256(canonical.encode()).hexdigest(),
         trace={"name": result.trace.name, "digest": result.trace.digest},
-        timing={**result.timing.describe(), "model": dict(model) if model and fitted else None},
+        timing={
+            **result.timing.describe(),
+            "model": dict(model) if model and result.knobs["timing"] == "fpm" else None,
+        },
     )

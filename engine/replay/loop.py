@@ -37,7 +37,7 @@ class Canceled(Exception):
 
 def resolve_host_terms(values: Mapping[str, Any], model: Mapping[str, Any] | None) -> dict[str, Any]:
     """The knobs with every latency that is *as fitted* (negative) replaced by what the model knows, else by 0."""
-    known = (model or {}).get("host") or {} if values["timing"] == "fpm" else {}
+    known = (model or {}).get("host") or {} if values["timing"] != "fixed" else {}
     resolved = dict(values)
     for name in ("dispatch_lag_ms", "request_latency_ms", "response_latency_ms"):
         if resolved[name] < 0:
@@ -159,7 +159,7 @@ def replay(
     Args:
         trace: the workload.
         knobs: changes to the defaults, or a complete set.
-        model: a fitted timing model (:mod:`engine.timing`) for ``timing=fpm``.
+        model: a timing model (:mod:`engine.timing`), unless ``timing=fixed``.
         store: the folder that gets the bundle.
         title: what people read; made from the workload where not given.
         slug: first part of the run id; made from the title where not given.

@@ -132,7 +132,7 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
             f"Run {bundle.run_id} is a replay: its passes are a model's, and its sources would be forgotten. "
             "Name recorded passes, of a run or a sweep."
         )
-    table = bundle.table("passes", columns=["phase", *_COLUMNS])
+    table = bundle.table("passes", columns=["phase", "start_ns", "end_ns", *_COLUMNS])
     if table is None or table.num_rows == 0:
         raise GapscopeError(
             f"Run {bundle.run_id} has no passes, so nothing can be fitted on it: "
@@ -171,7 +171,7 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
         decode_kv,
         duration_ns=duration[usable],
         contention_ns=column["contention_ns"][usable],
-        between_ns=(column["period_ns"] - duration)[usable],
+        between_ns=_between(table, column)[usable],
         source=np.full(int(usable.sum()), number, dtype=np.int64),
     )
     told = {
@@ -188,6 +188,17 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
         },
     }
     return rows, told
+
+
+def _between(table: Any, column: dict[str, Floats]) -> Floats:
+    """Host time before each pass: its period less its duration.
+
+    Where no period at all was recorded, since the pass before, if this one decodes: then the engine was not idle.
+    """
+    if np.isfinite(column["period_ns"]).any() or not len(table):
+        return column["period_ns"] - column["duration_ns"]
+    since = np.append(np.nan, _floats(table["start_ns"])[1:] - _floats(table["end_ns"])[:-1])
+    return np.where((column["num_decode_requests"] > 0) & (since >= 0), since, np.nan)
 
 
 def _floats(column: Any) -> Floats:

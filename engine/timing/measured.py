@@ -1,0 +1,330 @@
+"""The ``measured`` source: a pass lasts as long as it was recorded to last.
+
+Two ways of finding the recorded pass. *order* follows the recording pass by pass for as long as the geometries agree
+and finds its place again where they do not; *geometry* asks for nothing but the shape of the batch. For replays that
+take the pass durations from a measurement, to see what is wrong besides them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from engine.bundle.reader import find_bundle
+from engine.bundle.schema import RESOLUTIONS
+from engine.errors import GapscopeError
+from engine.timing.contract import Ints, PassQueries, PassTimes
+from engine.timing.host import host_terms
+from engine.timing.rows import FitSource, PassRows, read_rows
+
+if TYPE_CHECKING:
+    from engine.bundle import Bundle
+
+CLAMPED, INTERPOLATED, EXACT = (RESOLUTIONS.index(name) for name in ("clamped", "interpolated", "exact"))
+SOURCES = ("measured in order", "measured nearby in order", "measured at this geometry", "measured near this geometry")
+"""What answered: the next recorded pass; one of equal geometry close to it; passes of equal geometry anywhere; the
+nearest in geometry."""
+NEXT, NEARBY, EQUAL, NEAREST = range(4)
+WINDOW_PASSES = 1000
+"""How far from its place in the recorded order a pass of equal geometry may be."""
+FEW = 5
+"""Nearest passes whose median is taken, so that one odd pass is not the price of others."""
+EXACT_PASSES = 3
+"""Passes of one geometry from which their own median counts as measured."""
+LOOK_AROUND = 32
+"""Passes to either side, in order of their tokens, among which the nearest are looked for."""
+
+Geometry = tuple[int, int, int, int, int]
+Answer = tuple[int, int, int, int, int]
+"""Duration and time after it in nanoseconds, resolution, link of the chain, bucket."""
+
+
+def measured_model(bundle: Bundle, phases: Sequence[str] | None = None) -> dict[str, Any]:
+    """The recorded passes of a run as a timing model, in the order in which they ran.
+
+    Not JSON: a replay's record names the run instead. ``passes`` are rows, ``after_ns`` the host time after each (NaN
+    where the engine idled or nobody recorded it), ``host`` the latencies of the client as that run recorded them.
+
+    Args:
+        bundle: a measured run, or a sweep.
+        phases: take the passes of these phases only; None takes all.
+
+    Raises:
+        GapscopeError: a replay, or a run or phase without measured passes.
+    """
+    source = FitSource(bundle, tuple(phases) if phases is not None else None)
+    rows, lineage = read_rows([source])
+    after = np.append(rows.between_ns[1:], np.nan)
+    after[~(after >= 0)] = np.nan
+    return {
+        "kind": "measured",
+        "run_id": bundle.run_id,
+        "phases": lineage[0]["phases"],
+        "passes": rows,
+        "after_ns": after,
+        "host": host_terms([source]),
+        "lineage": {"sources": lineage},
+    }
+
+
+def model_for(like: Bundle, stores: Sequence[Path]) -> dict[str, Any]:
+    """The model of the measured run that ``like`` is or stands for.
+
+    A replay that was timed by a measured run keeps that run, another takes the run whose deployment it replays.
+
+    Raises:
+        GapscopeError: there is no such run, or it lies in none of the stores.
+    """
+    if like.kind != "replay":
+        return measured_model(like)
+    timing = like.lineage.get("timing") or {}
+    named = timing.get("kind") == "measured"
+    run_id = timing.get("run_id") if named else like.lineage.get("like")
+    if not run_id:
+        raise GapscopeError(
+            f"Knob timing=measured: {like.run_id} is a replay of no measured run, so there are no recorded passes to "
+            "take durations from; name a measured run."
+        )
+    return measured_model(find_bundle(stores, run_id), timing.get("phases") if named else None)
+
+
+def build(knobs: Mapping[str, Any], model: Mapping[str, Any] | None) -> MeasuredTiming:
+    """The source from recorded passes under the timing knobs.
+
+    Raises:
+        GapscopeError: no recorded passes, or ``on_refused=extrapolate``, which nothing measured can do.
+    """
+    if model is None or model.get("kind") != "measured":
+        raise GapscopeError(
+            "Knob timing='measured' needs the recorded passes of a run: name a measured run to replay (`--like RUN`), "
+            "or take another timing."
+        )
+    if knobs["on_refused"] == "extrapolate":
+        raise GapscopeError(
+            "Knob on_refused=extrapolate: timing=measured knows nothing beyond what was measured; expected clamp or "
+            "abort."
+        )
+    return MeasuredTiming(
+        model,
+        match=knobs["measured_match"],
+        scale=float(knobs["pass_scale"]),
+        between_ms=float(knobs["between_passes_ms"]),
+        refuse=knobs["on_refused"] == "abort",
+    )
+
+
+class MeasuredTiming:
+    """Durations of recorded passes, found by their order or by their geometry.
+
+    ``between_ns`` is the host time after the pass that was asked for last. With ``match="order"`` answers depend on the
+    order of the queries, so an instance belongs to one replay.
+    """
+
+    def __init__(
+        self,
+        model: Mapping[str, Any],
+        *,
+        match: str = "order",
+        scale: float = 1.0,
+        between_ms: float = -1.0,
+        refuse: bool = False,
+    ) -> None:
+        rows: PassRows = model["passes"]
+        geometry = rows.geometry()
+        after = np.array(model["after_ns"], np.float64)
+        if between_ms >= 0:
+            after[:] = between_ms * 1e6
+        known = after[~np.isnan(after)]
+        self.typical_between_ns = round(float(np.median(known))) if len(known) else 0
+        after = np.where(np.isnan(after), self.typical_between_ns, after)
+        self.between_ns = self.typical_between_ns
+        self._duration = np.maximum(1, np.rint(rows.duration_ns * scale)).astype(np.int64).tolist()
+        self._after = np.rint(after).astype(np.int64).tolist()
+        self._geometry: list[Geometry] = list(map(tuple, geometry.tolist()))
+        self._places: dict[Geometry, list[int]] = {}
+        for place, shape in enumerate(self._geometry):
+            self._places.setdefault(shape, []).append(place)
+        self._near = _Neighbours(geometry)
+        self._refuse = refuse
+        self._match = match
+        self._memo: dict[Geometry, Answer] = {}
+        self._next = 0
+        self._described = {
+            "kind": "measured",
+            "run_id": model["run_id"],
+            "phases": model["phases"],
+            "match": match,
+            "constants": {"match": match},
+            "passes": len(rows),
+            "between_ns": self.typical_between_ns,
+            "pass_scale": scale,
+        }
+
+    def pass_ns(
+        self,
+        prefill_requests: int,
+        new_tokens: int,
+        prefill_kv_tokens: int,
+        decode_requests: int,
+        decode_kv_tokens: int,
+    ) -> int:
+        """Duration of one pass in nanoseconds, at least 1.
+
+        Raises:
+            GapscopeError: nothing like it was measured, and ``on_refused=abort``.
+        """
+        shape = (prefill_requests, new_tokens, prefill_kv_tokens, decode_requests, decode_kv_tokens)
+        answer, self._next = self._answer(shape, self._next)
+        self.between_ns = answer[1]
+        return answer[0]
+
+    def explain(self, queries: PassQueries) -> PassTimes:
+        """The same answers for whole arrays, asked in this order from the beginning; durations are not split."""
+        axes = (queries.prefill_requests, queries.new_tokens, queries.prefill_kv_tokens)
+        shapes = zip(*(a.tolist() for a in (*axes, queries.decode_requests, queries.decode_kv_tokens)), strict=True)
+        answers, at = np.zeros((len(queries), 5), np.int64), 0
+        for n, shape in enumerate(shapes):
+            answers[n], at = self._answer(shape, at)
+        nothing = np.zeros(len(queries), np.int64)
+        return PassTimes(
+            prefill_ns=nothing,
+            decode_ns=nothing,
+            overhead_ns=answers[:, 0].copy(),
+            resolution=answers[:, 2].astype(np.int8),
+            source=answers[:, 3].astype(np.int8),
+            sources=SOURCES,
+            sites=answers[:, 4].astype(np.int32),
+            site_names=self._near.names,
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Which run was asked, and how (JSON-ready); the passes themselves stay in that run."""
+        return dict(self._described)
+
+    def _answer(self, shape: Geometry, at: int) -> tuple[Answer, int]:
+        """The answer to a query whose place in the recorded order is ``at``, and the place of the next."""
+        if self._match == "order":
+            if at < len(self._geometry) and self._geometry[at] == shape:
+                return self._recorded(at, NEXT), at + 1
+            place = _nearest(self._places.get(shape, ()), at)
+            if place is not None:
+                return self._recorded(place, NEARBY), place + 1
+        answer = self._memo.get(shape)
+        if answer is None:
+            answer = self._memo[shape] = self._by_geometry(shape)
+        return answer, at + 1
+
+    def _recorded(self, place: int, link: int) -> Answer:
+        return self._duration[place], self._after[place], EXACT, link, self._near.bucket_of[place]
+
+    def _by_geometry(self, shape: Geometry) -> Answer:
+        equal = self._places.get(shape, [])
+        if len(equal) >= EXACT_PASSES:
+            found, resolution, link = equal, EXACT, EQUAL
+        else:
+            found, inside = self._near.few(shape)
+            resolution, link = INTERPOLATED if inside else CLAMPED, NEAREST
+        if resolution == CLAMPED and self._refuse:
+            names = ("prefill requests", "new tokens", "prefill KV tokens", "decode requests", "decode KV tokens")
+            asked = ", ".join(f"{value} {name}" for value, name in zip(shape, names, strict=True))
+            raise GapscopeError(
+                f"A pass of {asked} lies outside what {self._described['run_id']} measured, and on_refused=abort: take "
+                "clamp, or a run that has such passes."
+            )
+        duration, after = (_median([values[n] for n in found]) for values in (self._duration, self._after))
+        return duration, after, resolution, link, self._near.bucket_of[found[0]]
+
+
+class _Neighbours:
+    """Recorded passes by batch (prefill and decode requests), and within one by new tokens, prefill KV and decode KV.
+
+    Distances are sums over the axes of the differences of log(1 + x / typical), where typical is the median of that
+    axis over the passes that have any: linear for small, relative for large values, without a unit.
+    """
+
+    def __init__(self, geometry: Ints) -> None:
+        typical = [np.median(axis[axis > 0]) if (axis > 0).any() else 1.0 for axis in geometry.T]
+        self._typical = np.array(typical)
+        self._order = np.lexsort((*geometry[:, [4, 2, 1]].T, geometry[:, 3], geometry[:, 0]))
+        ordered = geometry[self._order]
+        self._axes = ordered[:, [1, 2, 4]]
+        self._coordinates = np.log1p(ordered / self._typical)
+        batches = ordered[:, [0, 3]]
+        first = np.flatnonzero(np.append(True, (batches[1:] != batches[:-1]).any(axis=1)))
+        self._bounds = np.append(first, len(ordered))
+        self._batches = batches[first]
+        self.names = tuple(f"batch of {prefills} prefill, {decodes} decode" for prefills, decodes in self._batches)
+        numbers = np.empty(len(ordered), np.int64)
+        numbers[self._order] = np.repeat(np.arange(len(first)), np.diff(self._bounds))
+        self.bucket_of: list[int] = numbers.tolist()
+        self._least = np.minimum.reduceat(self._axes, first)
+        self._most = np.maximum.reduceat(self._axes, first)
+        self._like: dict[tuple[int, int], tuple[list[int], bool]] = {}
+
+    def few(self, shape: Geometry) -> tuple[list[int], bool]:
+        """The places of the FEW nearest passes of the class, and whether the query lies within what was measured of its
+        batch."""
+        buckets, same = self._buckets(shape[0], shape[3])
+        wanted = (shape[1], shape[2], shape[4])
+        found: list[Ints] = []
+        total = 0
+        for bucket in buckets:
+            rows = self._around(bucket, wanted)
+            found.append(rows)
+            total += len(rows)
+            if total >= FEW:
+                break
+        rows = np.concatenate(found)
+        away = np.abs(self._coordinates[rows] - np.log1p(np.array(shape) / self._typical)).sum(axis=1)
+        chosen = rows[np.argsort(away, kind="stable")[:FEW]]
+        return self._order[chosen].tolist(), same and self._inside(buckets[0], wanted)
+
+    def _buckets(self, prefills: int, decodes: int) -> tuple[list[int], bool]:
+        """Batches of the class from the nearest on, and whether the nearest is the one asked for.
+
+        Where no pass of the class was measured, those of all classes.
+        """
+        known = self._like.get((prefills, decodes))
+        if known is None:
+            own = ((self._batches > 0) == [prefills > 0, decodes > 0]).all(axis=1)
+            among = np.flatnonzero(own) if own.any() else np.arange(len(self._batches))
+            away = np.abs(np.log1p(self._batches[among]) - np.log1p([prefills, decodes])).sum(axis=1)
+            buckets = among[np.argsort(away, kind="stable")]
+            same = bool((self._batches[buckets[0]] == [prefills, decodes]).all())
+            known = self._like[prefills, decodes] = buckets.tolist(), same
+        return known
+
+    def _around(self, bucket: int, wanted: tuple[int, int, int]) -> Ints:
+        """Rows of a batch around the place where the query would stand."""
+        first, last = (int(bound) for bound in self._bounds[bucket : bucket + 2])
+        low, high = first, last
+        for axis, value in enumerate(wanted):
+            column = self._axes[low:high, axis]
+            begin = low
+            low, high = (
+                begin + int(np.searchsorted(column, value)),
+                begin + int(np.searchsorted(column, value, "right")),
+            )
+            if low == high:
+                break
+        return np.arange(max(first, low - LOOK_AROUND), min(last, low + LOOK_AROUND))
+
+    def _inside(self, bucket: int, wanted: tuple[int, int, int]) -> bool:
+        return bool((self._least[bucket] <= wanted).all() and (wanted <= self._most[bucket]).all())
+
+
+def _nearest(places: Sequence[int], at: int) -> int | None:
+    """The place nearest to ``at`` (of two, the later one), None where none lies within the window."""
+    above = bisect_left(places, at)
+    near = sorted(places[max(0, above - 1) : above + 1], key=lambda place: (abs(place - at), -place))
+    return near[0] if near and abs(near[0] - at) <= WINDOW_PASSES else None
+
+
+def _median(values: list[int]) -> int:
+    """The middle value; of two the mean, rounded."""
+    ordered, half = sorted(values), len(values) // 2
+    return ordered[half] if len(values) % 2 else (ordered[half - 1] + ordered[half] + 1) // 2
