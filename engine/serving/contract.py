@@ -23,13 +23,15 @@ class ServedRequest:
     block at a position exactly when their keys up to and at that position are equal. Blocks past the given keys
     belong to this request alone (they are hashed, stored and evicted like any other, but nobody else can hit
     them); keys past ``(prompt_tokens + output_tokens - 1) // block_size`` are ignored, as the last sampled token
-    has no KV.
+    has no KV. ``cached_tokens`` forces the reuse at the first admission: exactly so many tokens count as computed,
+    whatever the pool holds (None: what it holds). Only the plain core can do that.
     """
 
     index: int
     prompt_tokens: int
     output_tokens: int
     block_keys: Sequence[int]
+    cached_tokens: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -70,7 +72,8 @@ class Server(Protocol):
         """Put a request at the end of the waiting queue; ``now_ns`` is when the engine took it.
 
         Raises:
-            GapscopeError: the prompt and its outputs can never fit the pool.
+            GapscopeError: the prompt and its outputs can never fit the pool, or its reuse is forced and the core
+                cannot do that.
         """
 
     def abort(self, index: int, now_ns: int) -> None:
@@ -131,7 +134,8 @@ class ServerRecord:
         (also a recompute's last chunk of one token, which ``passes`` counts as a decode, as FPM does).
     admissions
         ``index, seq, ordinal, pass_index, time_ns, cached_tokens, hit_blocks, is_readmission, waiting_ahead``
-        (requests queued behind are not counted; 0 when it was the head, which FCFS makes the rule).
+        (requests queued behind are not counted; 0 when it was the head, which FCFS makes the rule). ``hit_blocks`` were
+        found in the pool; where the reuse was forced, ``cached_tokens`` may be more than they hold.
     preemptions
         ``index, pass_index, num_blocks`` (blocks it gave up).
     events (empty when not recorded), in the order they happened

@@ -43,6 +43,7 @@ class _Request:
     output_tokens: int
     keys: list[int]  # content of every full block it can come to have
     received_ns: int
+    forced_tokens: int | None = None  # reused at the first admission, whatever the pool holds
     sampled: int = 0
     computed: int = 0
     most_computed: int = 0  # before the last preemption, or now
@@ -94,6 +95,7 @@ class PlainServer:
         self._requests: dict[int, _Request] = {}
         self._num_indices = 0
         self._previous_end_ns: int | None = None
+        self._ready_ns: int | None = None  # when the next pass starts if there is work
         self._passes: list[tuple[int, ...]] = []
         self._stretches: list[list[int]] = []
         self._chunks: list[tuple[int, ...]] = []
@@ -120,7 +122,8 @@ class PlainServer:
         most = (request.prompt_tokens + request.output_tokens - 1) // self.config.block_size
         keys = list(request.block_keys[:most])
         keys += [private_key(request.index, position) for position in range(len(keys), most)]
-        state = _Request(request.index, request.prompt_tokens, request.output_tokens, keys, now_ns)
+        lengths = request.prompt_tokens, request.output_tokens
+        state = _Request(request.index, *lengths, keys, now_ns, request.cached_tokens)
         self._requests[request.index] = state
         self._waiting.append(state)
 
@@ -142,8 +145,8 @@ class PlainServer:
             raise ValueError("advance: nothing waits and nothing runs")
         while True:
             end_ns, finished = self._run_pass(now_ns)
-            now_ns = end_ns + self._timing.between_ns
-            if finished or (until_ns is not None and now_ns >= until_ns):
+            self._ready_ns = now_ns = end_ns + self._timing.between_ns
+            if finished or not self.has_work or (until_ns is not None and now_ns >= until_ns):
                 return now_ns, finished
 
     # -- one pass ----------------------------------------------------------------------------------------------
@@ -180,15 +183,14 @@ class PlainServer:
         # Waiting requests, first come, first served: the head of the queue holds up the rest.
         while self._waiting and not preempted and budget > 0 and len(self._running) < self.config.max_num_seqs:
             request = self._waiting[0]
-            hits = self._hits(request)
-            computed = len(hits) * self.config.block_size
+            hits, computed = self._reuse(request)
             tokens = self._chunk(request.known - computed, budget)
             reserved = request.known if self.config.reserve_full_prompt else computed + tokens
             idle_hits = sum(self.pool.is_free(block) for block in hits)
             if self._blocks(reserved) - len(hits) + idle_hits > self.pool.num_free:
                 break
             self._waiting.popleft()
-            self._admit(request, hits, now_ns)
+            self._admit(request, hits, computed, now_ns)
             batch.append(self._compute(request, tokens, resumed=request.admissions > 1))
             budget -= tokens
         return batch
@@ -213,10 +215,19 @@ class PlainServer:
                 hits.append(block)
         return hits
 
-    def _admit(self, request: _Request, hits: list[int], now_ns: int) -> None:
+    def _reuse(self, request: _Request) -> tuple[list[int], int]:
+        """The blocks that a request finds when it is admitted, and how many tokens then count as computed."""
+        hits = self._hits(request)
+        if request.forced_tokens is None or request.admissions:
+            return hits, len(hits) * self.config.block_size
+        return hits[: request.forced_tokens // self.config.block_size], request.forced_tokens
+
+    def _admit(self, request: _Request, hits: list[int], computed: int, now_ns: int) -> None:
+        """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks."""
         self.pool.reference(hits)
         request.blocks = hits
         request.computed = len(hits) * self.config.block_size
+        self._fill(request, computed)
         request.seq = len(self._admissions)
         pass_index = len(self._passes)
         if request.admissions == 0:
@@ -247,23 +258,27 @@ class PlainServer:
         self._waiting.appendleft(request)
 
     def _compute(self, request: _Request, tokens: int, resumed: bool) -> _Work:
-        """Allocate the blocks of the next ``tokens`` tokens and register those that they fill.
+        """The next ``tokens`` tokens of a request as work of this pass."""
+        before, after = request.computed, request.computed + tokens
+        request.recomputed_tokens += max(0, min(after, request.most_computed) - before)
+        self._fill(request, after)
+        return _Work(request, before, tokens, resumed)
+
+    def _fill(self, request: _Request, computed: int) -> None:
+        """Allocate the blocks up to ``computed`` tokens and register those that are filled.
 
         Registered at once, so that whoever is admitted later in the same pass can share them.
         """
-        before, after = request.computed, request.computed + tokens
-        taken, evicted = self.pool.take(self._blocks(after) - len(request.blocks))
+        taken, evicted = self.pool.take(self._blocks(computed) - len(request.blocks))
         request.blocks += taken
         self._write_evictions(request, evicted)
         if self.config.prefix_caching:
-            first, last = before // self.config.block_size, after // self.config.block_size
+            first, last = request.computed // self.config.block_size, computed // self.config.block_size
             for position in range(first, last):
                 self.pool.register(request.blocks[position], request.keys[position])
             self._write_event(STORE, request, request.keys[first:last], -1)
-        request.recomputed_tokens += max(0, min(after, request.most_computed) - before)
-        request.computed = after
-        request.most_computed = max(request.most_computed, after)
-        return _Work(request, before, tokens, resumed)
+        request.computed = computed
+        request.most_computed = max(request.most_computed, computed)
 
     def _update(self, batch: list[_Work], end_ns: int) -> list[Finished]:
         """Sample a token for each request whose known tokens are all computed; let go of those that are done."""
@@ -278,7 +293,7 @@ class PlainServer:
                 request.stretch = [request.index, request.seq, pass_index, pass_index, request.computed]
                 self._stretches.append(request.stretch)
             request.stretch[3] = pass_index
-            if request.sampled == 0:
+            if request.first_token_pass < 0:
                 request.first_token_pass, request.first_token_ns = pass_index, end_ns
             request.last_token_pass = pass_index
             request.sampled += 1
@@ -317,8 +332,7 @@ class PlainServer:
         new_tokens = sum(work.tokens for work in prefills)
         read_tokens = sum(work.computed_before for work in prefills)
         end_ns = start_ns + self._timing.pass_ns(len(prefills), new_tokens, read_tokens, len(decodes), sum(decodes))
-        previous = self._previous_end_ns
-        went_on = previous is not None and start_ns == previous + self._timing.between_ns
+        previous, went_on = self._previous_end_ns, start_ns == self._ready_ns
         self._previous_end_ns = end_ns
         self._passes.append(
             (

@@ -81,8 +81,13 @@ class SkippingServer:
         """Put a request at the end of the waiting queue.
 
         Raises:
-            GapscopeError: it has no token to compute or to sample, or can never fit the pool.
+            GapscopeError: it has no token to compute or to sample, can never fit the pool, or its reuse is forced.
         """
+        if request.cached_tokens is not None:
+            raise GapscopeError(
+                f"Request {request.index} says how many tokens it reuses: the skipping core takes what its pool holds; "
+                "set core to plain."
+            )
         index = request.index
         if index >= self._num_indices:
             self._num_indices = index + 1
