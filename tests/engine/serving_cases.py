@@ -32,6 +32,19 @@ class LinearTiming:
         return {"kind": "linear"}
 
 
+class MoodyTiming(LinearTiming):
+    """The n-th answer depends on n, and so does the host time after each pass: like passes read off a recording."""
+
+    def __init__(self, between_ns: int = 0) -> None:
+        super().__init__(between_ns)
+        self.asked = 0
+
+    def pass_ns(self, prefills: int, new: int, read: int, decodes: int, context: int) -> int:
+        self.asked += 1
+        self.between_ns = self.asked * self.asked % 23
+        return super().pass_ns(prefills, new, read, decodes, context) + 7 * self.asked % 101
+
+
 @dataclass
 class Case:
     """A configuration, a timing and a client, all drawn from ``seed``."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_cases import LinearTiming, differences, play, random_case
+from serving_cases import LinearTiming, MoodyTiming, differences, play, random_case
 from serving_driver import Load, drive, request, small_config
 
 from engine.errors import GapscopeError
@@ -16,11 +16,10 @@ from engine.serving.plain import PlainServer
 from engine.serving.skipping import SkippingServer
 
 
-def both(case):
+def both(case, timing=LinearTiming):
     """The plain core's record of a case, after checking that the skipping core's is the same."""
-    timing = LinearTiming(case.between_ns)
-    expected, calls = play(case, PlainServer(case.config, timing))
-    actual, same_calls = play(case, SkippingServer(case.config, timing))
+    expected, calls = play(case, PlainServer(case.config, timing(case.between_ns)))
+    actual, same_calls = play(case, SkippingServer(case.config, timing(case.between_ns)))
     assert same_calls == calls
     assert differences(expected, actual) == []
     return expected
@@ -38,6 +37,16 @@ def test_records_are_equal_on_random_cases():
         again = record.admissions["is_readmission"]
         totals["resumed_hits"] += np.count_nonzero(record.admissions["hit_blocks"][again])
     assert min(totals.values()) > 50, totals  # the cases really go where it is hard
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_records_are_equal_when_answers_depend_on_their_order(seed):
+    record = both(random_case(seed), MoodyTiming)
+    start, end, period = (record.passes[name] for name in ("start_ns", "end_ns", "period_ns"))
+    went_on = period[1:] >= 0
+    between = np.arange(1, len(start)) ** 2 % 23  # after the n-th pass, counted from 1
+    np.testing.assert_array_equal((start[1:] - end[:-1])[went_on], between[went_on])
 
 
 @pytest.mark.parametrize("seed", [20323, 20706, 21426, 21452])

@@ -7,8 +7,8 @@ class Log:
     """Rows in the order they were written; ``engine.serving.skipping.record`` makes the tables from them.
 
     restarts
-        ``pass_index, start_ns`` of the passes that did not simply follow the one before.
-    durations
+        the passes that did not simply follow the one before.
+    starts, durations
         one per pass, in nanoseconds.
     segments
         ``first_pass, decodes, context, context_squares, used_blocks, running``: passes up to the next segment's first
@@ -35,12 +35,14 @@ class Log:
         "preemptions",
         "restarts",
         "segments",
+        "starts",
         "stretch_ends",
         "stretches",
     )
 
     def __init__(self) -> None:
         self.restarts: list[int] = []
+        self.starts: list[int] = []
         self.durations: list[int] = []
         self.segments: list[int] = []
         self.chunks: list[int] = []

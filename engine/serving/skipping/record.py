@@ -25,10 +25,9 @@ def build_record(
     config: ServerConfig,
     requests: Mapping[int, ScheduledRequest],
     num_indices: int,
-    between_ns: int,
 ) -> ServerRecord:
     """The record of a finished server. ``requests`` are the core's own, by index."""
-    start, end, period = _times(log, between_ns)
+    start, end, period = _times(log)
     facts = _facts(requests, num_indices)
     chunks = flat((*_CHUNK_COLUMNS, "known"), log.chunks)
     stretches = flat(("index", "seq", "first_pass", "computed_after_first"), log.stretches)
@@ -53,17 +52,12 @@ def build_record(
     )
 
 
-def _times(log: Log, between_ns: int) -> tuple[Ints, Ints, Ints]:
+def _times(log: Log) -> tuple[Ints, Ints, Ints]:
     """When each pass started and ended, and the time from the end of the one before (-1 after a restart)."""
-    duration = np.array(log.durations, np.int64)
-    restarts = flat(("pass_index", "start_ns"), log.restarts)
-    elapsed = np.cumsum(duration + between_ns) - duration - between_ns
-    lengths = np.diff(restarts["pass_index"], append=len(duration))
-    offset = restarts["start_ns"] - elapsed[restarts["pass_index"]]
-    start = elapsed + np.repeat(offset, lengths)
-    end = start + duration
+    start = np.array(log.starts, np.int64)
+    end = start + np.array(log.durations, np.int64)
     period = np.diff(end, prepend=0)
-    period[restarts["pass_index"]] = -1
+    period[log.restarts] = -1
     return start, end, period
 
 

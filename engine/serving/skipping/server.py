@@ -51,7 +51,7 @@ class SkippingServer:
         self.config = config
         self.pool = RunPool(config.usable_kv_blocks, config.record_events)
         self._pass_ns = timing.pass_ns
-        self._between_ns = timing.between_ns
+        self._timing = timing
         self._log = Log()
         self._content = Content(self.pool, config.block_size, self._log)
         self._requests: dict[int, ScheduledRequest] = {}
@@ -125,7 +125,7 @@ class SkippingServer:
             raise ValueError("advance: nothing waits and nothing runs")
         until = _NEVER if until_ns is None else until_ns
         if now_ns != self._next_start_ns:
-            self._log.restarts += (self._next_pass, now_ns)
+            self._log.restarts.append(self._next_pass)
         seats = self.config.max_num_seqs
         finishes = self._finishes
         while True:
@@ -135,7 +135,7 @@ class SkippingServer:
             else:
                 now_ns = self._skip(now_ns, until)
             if finishes and finishes[0][0] < self._next_pass:
-                finished = self._finish(now_ns - self._between_ns)
+                finished = self._finish(self._log.starts[-1] + self._log.durations[-1])
                 if finished:
                     self._next_start_ns = now_ns
                     return now_ns, finished
@@ -149,7 +149,7 @@ class SkippingServer:
         for request in self._running.values():
             if request.decoding:
                 self._end_stretch(request, last)
-        return build_record(self._log, self.pool, self.config, self._requests, self._num_indices, self._between_ns)
+        return build_record(self._log, self.pool, self.config, self._requests, self._num_indices)
 
     # -- passes ------------------------------------------------------------------------------------------------
 
@@ -167,15 +167,16 @@ class SkippingServer:
             count = 1 if self._content.contested else self._passes_within(room)
             if count == 0 or self._count_openings(1) > pool.free:
                 return self._step(now_ns)
-        pass_ns, between_ns = self._pass_ns, self._between_ns
+        pass_ns, timing = self._pass_ns, self._timing
         context = self._context
         self._log_passes(pool.size - pool.free)
-        durations = self._log.durations
+        starts, durations = self._log.starts, self._log.durations
         start = len(durations)
         for _ in range(count):
             duration = pass_ns(0, 0, 0, decodes, context)
+            starts.append(now_ns)
             durations.append(duration)
-            now_ns += duration + between_ns
+            now_ns += duration + timing.between_ns
             context += decodes
             if now_ns >= until_ns:
                 break
@@ -238,6 +239,7 @@ class SkippingServer:
         else:
             duration = self._pass_ns(prefills, new_tokens, read_tokens, decodes, context)
         self._log_passes(pool.size - pool.free - opened)
+        log.starts.append(now_ns)
         log.durations.append(duration)
 
         # Advance the decoding requests, then let those join whose prefill is complete.
@@ -253,7 +255,7 @@ class SkippingServer:
                 self._start_stretch(request, this)
             else:
                 self._partial = request
-        return now_ns + duration + self._between_ns
+        return now_ns + duration + self._timing.between_ns
 
     def _admit_waiting(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
         """First come, first served: the head of the queue holds up the rest."""
