@@ -81,6 +81,16 @@ class BlockPool:
             taken.append(block)
         return taken, evicted
 
+    def grow(self, count: int) -> None:
+        """Add empty, free blocks, the next to be taken."""
+        for block in range(self.size, self.size + count):
+            self._references.append(0)
+            self._key.append(None)
+            self._released_ns.append(-1)
+            self._free[block] = None
+            self._free.move_to_end(block, last=False)
+        self.size += count
+
     def register(self, block: int, key: int) -> None:
         """Say what a referenced block holds from now on."""
         if self._key[block] is not None or self._references[block] == 0:

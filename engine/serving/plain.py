@@ -35,7 +35,7 @@ from engine.timing.contract import PassTimeSource
 
 
 @dataclass(slots=True, eq=False)
-class _Request:
+class Request:
     """A request's state. *Known* tokens are its prompt and what it has sampled; *computed* ones have KV."""
 
     index: int
@@ -63,13 +63,14 @@ class _Request:
 
     @property
     def known(self) -> int:
+        """Tokens that there are: prompt and sampled."""
         return self.prompt_tokens + self.sampled
 
 
-class _Work(NamedTuple):
+class Work(NamedTuple):
     """What one request computes in one pass."""
 
-    request: _Request
+    request: Request
     computed_before: int
     tokens: int
     resumed: bool  # admitted again in this pass
@@ -90,9 +91,9 @@ class PlainServer:
         self.config = config
         self.pool = BlockPool(config.usable_kv_blocks)
         self._timing = timing
-        self._waiting: deque[_Request] = deque()
-        self._running: list[_Request] = []
-        self._requests: dict[int, _Request] = {}
+        self._waiting: deque[Request] = deque()
+        self._running: list[Request] = []
+        self._requests: dict[int, Request] = {}
         self._num_indices = 0
         self._previous_end_ns: int | None = None
         self._ready_ns: int | None = None  # when the next pass starts if there is work
@@ -123,7 +124,7 @@ class PlainServer:
         keys = list(request.block_keys[:most])
         keys += [private_key(request.index, position) for position in range(len(keys), most)]
         lengths = request.prompt_tokens, request.output_tokens
-        state = _Request(request.index, *lengths, keys, now_ns, request.cached_tokens)
+        state = Request(request.index, *lengths, keys, now_ns, request.cached_tokens)
         self._requests[request.index] = state
         self._waiting.append(state)
 
@@ -158,9 +159,9 @@ class PlainServer:
         end_ns = self._write_pass(batch, start_ns, len(self._preemptions) - preempted_before)
         return end_ns, self._update(batch, end_ns)
 
-    def _schedule(self, now_ns: int) -> list[_Work]:
+    def _schedule(self, now_ns: int) -> list[Work]:
         """The batch of one pass, in running order; every block it needs is allocated and registered."""
-        batch: list[_Work] = []
+        batch: list[Work] = []
         budget = self.config.max_num_batched_tokens
         preempted = False
 
@@ -204,7 +205,7 @@ class PlainServer:
         """Blocks that hold ``tokens`` tokens."""
         return -(-tokens // self.config.block_size)
 
-    def _hits(self, request: _Request) -> list[int]:
+    def _hits(self, request: Request) -> list[int]:
         """Blocks that hold the beginning of a request; its last known token is never among them."""
         hits: list[int] = []
         if self.config.prefix_caching:
@@ -215,14 +216,14 @@ class PlainServer:
                 hits.append(block)
         return hits
 
-    def _reuse(self, request: _Request) -> tuple[list[int], int]:
+    def _reuse(self, request: Request) -> tuple[list[int], int]:
         """The blocks that a request finds when it is admitted, and how many tokens then count as computed."""
         hits = self._hits(request)
         if request.forced_tokens is None or request.admissions:
             return hits, len(hits) * self.config.block_size
         return hits[: request.forced_tokens // self.config.block_size], request.forced_tokens
 
-    def _admit(self, request: _Request, hits: list[int], computed: int, now_ns: int) -> None:
+    def _admit(self, request: Request, hits: list[int], computed: int, now_ns: int) -> None:
         """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks."""
         self.pool.reference(hits)
         request.blocks = hits
@@ -249,7 +250,7 @@ class PlainServer:
         request.admissions += 1
         self._running.append(request)
 
-    def _preempt(self, request: _Request, now_ns: int) -> None:
+    def _preempt(self, request: Request, now_ns: int) -> None:
         """Take back a running request's blocks; it starts over from the front of the queue."""
         self._preemptions.append((request.index, len(self._passes), len(request.blocks)))
         request.preemptions += 1
@@ -257,14 +258,14 @@ class PlainServer:
         request.computed = 0
         self._waiting.appendleft(request)
 
-    def _compute(self, request: _Request, tokens: int, resumed: bool) -> _Work:
+    def _compute(self, request: Request, tokens: int, resumed: bool) -> Work:
         """The next ``tokens`` tokens of a request as work of this pass."""
         before, after = request.computed, request.computed + tokens
         request.recomputed_tokens += max(0, min(after, request.most_computed) - before)
         self._fill(request, after)
-        return _Work(request, before, tokens, resumed)
+        return Work(request, before, tokens, resumed)
 
-    def _fill(self, request: _Request, computed: int) -> None:
+    def _fill(self, request: Request, computed: int) -> None:
         """Allocate the blocks up to ``computed`` tokens and register those that are filled.
 
         Registered at once, so that whoever is admitted later in the same pass can share them.
@@ -280,7 +281,7 @@ class PlainServer:
         request.computed = computed
         request.most_computed = max(request.most_computed, computed)
 
-    def _update(self, batch: list[_Work], end_ns: int) -> list[Finished]:
+    def _update(self, batch: list[Work], end_ns: int) -> list[Finished]:
         """Sample a token for each request whose known tokens are all computed; let go of those that are done."""
         pass_index = len(self._passes) - 1
         finished: list[Finished] = []
@@ -305,7 +306,7 @@ class PlainServer:
                 )
         return finished
 
-    def _release(self, request: _Request, now_ns: int) -> None:
+    def _release(self, request: Request, now_ns: int) -> None:
         self.pool.release(request.blocks, now_ns)
         request.blocks = []
         request.stretch = None
@@ -325,7 +326,7 @@ class PlainServer:
 
     # -- the record --------------------------------------------------------------------------------------------
 
-    def _write_pass(self, batch: list[_Work], start_ns: int, num_preempted: int) -> int:
+    def _write_pass(self, batch: list[Work], start_ns: int, num_preempted: int) -> int:
         """Price the batch and write its row; returns when the pass ends."""
         decodes = [work.computed_before for work in batch if work.is_decode]
         prefills = [work for work in batch if not work.is_decode]
@@ -355,11 +356,11 @@ class PlainServer:
         )
         return end_ns
 
-    def _write_evictions(self, request: _Request, evicted: list[Eviction]) -> None:
+    def _write_evictions(self, request: Request, evicted: list[Eviction]) -> None:
         for released_ns, run in groupby(evicted, key=lambda eviction: eviction.released_ns):
             self._write_event(EVICT, request, [eviction.key for eviction in run], released_ns)
 
-    def _write_event(self, kind: int, request: _Request, keys: list[int], released_ns: int) -> None:
+    def _write_event(self, kind: int, request: Request, keys: list[int], released_ns: int) -> None:
         if not keys or not self.config.record_events:
             return
         first = len(self._event_keys)
@@ -382,7 +383,7 @@ class PlainServer:
     def _request_rows(self) -> Iterator[tuple[int, ...]]:
         """One row per index; one that was refused has -1 everywhere but in its counts."""
         for index in range(self._num_indices):
-            r = self._requests.get(index) or _Request(index, 0, 0, [], -1)
+            r = self._requests.get(index) or Request(index, 0, 0, [], -1)
             yield (
                 r.received_ns,
                 r.first_admit_ns,

@@ -78,8 +78,8 @@ def check_fits(request: ServedRequest, config: ServerConfig) -> None:
     """
     if request.cached_tokens is not None and not 0 <= request.cached_tokens < request.prompt_tokens:
         raise GapscopeError(
-            f"Request {request.index} is to reuse {request.cached_tokens} of its {request.prompt_tokens} prompt tokens: "
-            "expected at least none and fewer than all, since the last one has to be computed."
+            f"Request {request.index} is to reuse {request.cached_tokens} of its {request.prompt_tokens} prompt "
+            "tokens: expected at least none and fewer than all, since the last one has to be computed."
         )
     if request.prompt_tokens < 1 or request.output_tokens < 1:
         raise GapscopeError(
