@@ -58,7 +58,10 @@ def main() -> None:
         _pair_bar(name)
         if again:
             st.rerun()
-        page.run()
+        try:
+            page.run()
+        finally:
+            widgets.remember_view(name)  # a page that stops early shows something, too
     except GapscopeError as error:
         st.error(escape(str(error)))
 

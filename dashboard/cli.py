@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dashboard.hypotheses.command import add_hypothesis
 from engine.cli import main as engine_cli
 from engine.cli.terminal import run_command
 from engine.errors import GapscopeError
@@ -55,6 +56,7 @@ def build_parser() -> argparse.ArgumentParser:
     engine_cli.register(commands)
     _compare(commands)
     _runs(commands)
+    add_hypothesis(commands)
     _serve(commands)
     _doctor(commands)
     return parser

@@ -96,6 +96,7 @@ PAGES: dict[str, str] = {
     "coverage": "Coverage",
     "cache_events": "Cache events",
     "what_if": "What-if",
+    "ledger": "Ledger",
 }
 """Pages by their name in the address bar."""
 
@@ -246,6 +247,7 @@ _TABLE: tuple[Param, ...] = (
         "Fit the timing on",
         help="Measured passes for a new timing model; without any, the model of the replay to start from is used",
     ),
+    Param("status", str, "all", "ledger", "Status", ("all", "open", "supported", "retracted")),
 )
 
 

@@ -118,7 +118,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
     "Compare": ("verdict", "identity", "cohort", "percentiles"),
     "Mechanism": ("passes", "coverage", "cache_events"),
-    "Explore": ("what_if",),
+    "Explore": ("what_if", "ledger"),
 }
 
 
@@ -215,6 +215,23 @@ def current(page: str) -> View:
         if param.name in st.session_state and st.session_state[param.name] is not None
     }
     return View(page, values)
+
+
+def remember_view(page: str) -> None:
+    """Keep the view on screen for the ledger, which offers it as evidence after the page changed."""
+    if page != "ledger" and st.session_state.get("m"):
+        st.session_state["_seen"] = current(page)
+
+
+def seen() -> View | None:
+    """The view that was looked at before the ledger, else the verdict on the pair above; None without runs."""
+    found: View | None = st.session_state.get("_seen")
+    if found is None and st.session_state.get("m"):
+        return View(
+            view.DEFAULT_PAGE,
+            {name: value for name, value in current("runs").values.items() if PARAMS[name].owner == SHARED},
+        )
+    return found
 
 
 def permalink(page: str) -> str:

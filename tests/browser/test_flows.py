@@ -132,7 +132,7 @@ def test_an_absent_run_is_named_with_its_digest(page: Any, server: str) -> None:
     assert "other content" in alert
 
 
-@pytest.mark.parametrize("name", [page for page in PAGES if page not in ("runs", "what_if")])
+@pytest.mark.parametrize("name", [page for page in PAGES if page not in ("runs", "what_if", "ledger")])
 def test_every_chart_has_a_name_and_its_strip(page: Any, server: str, pair: tuple[str, str], name: str) -> None:
     go(page, f"{server}/{PATHS[name]}")
     assert page.locator("[data-testid=stException]").count() == 0

@@ -13,8 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.view import PAGES
 
-WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity")]
-COMPARING = [page for page in PAGES if page not in ("runs", "what_if")]
+WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity", "ledger")]
+COMPARING = [page for page in PAGES if page not in ("runs", "what_if", "ledger")]
 
 
 def words(app: AppTest) -> str:
