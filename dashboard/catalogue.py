@@ -9,7 +9,7 @@ size or time makes it unverified again.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -45,6 +45,15 @@ class RunEntry:
     light: Light = "unknown"
     failed: tuple[Check, ...] = ()
     verified: bool = False
+    rung: int | None = None
+    ladder: tuple[str, str] | None = None  # the measured run and the base replay of the ladder that this is a rung of
+
+    @property
+    def place(self) -> str:
+        """Which rung of which ladder the run is, in words; empty for any other run."""
+        if self.rung is None or self.ladder is None:
+            return ""
+        return f"rung {self.rung} of ladder {' / '.join(run_id.rpartition('-')[0] for run_id in self.ladder)}"
 
 
 def _signature(folder: Path) -> Signature:
@@ -99,7 +108,16 @@ def _entry(folder: Path, signature: Signature) -> tuple[RunEntry, Bundle | None]
         light=_light(bundle),
         failed=tuple(check for check in bundle.qualification if check.verdict == "fail"),
     )
-    return entry, bundle
+    return replace(entry, **_place(bundle)), bundle
+
+
+def _place(bundle: Bundle) -> dict[str, Any]:
+    """The rung and the ladder of a rung's bundle; nothing of any other."""
+    rung, ladder = bundle.lineage.get("rung"), bundle.lineage.get("ladder")
+    if not isinstance(rung, int) or not isinstance(ladder, Mapping):
+        return {}
+    ends = (ladder.get("measured"), ladder.get("base"))
+    return {"rung": rung, "ladder": tuple(map(str, ends))} if all(ends) else {}
 
 
 def _altered(run_id: str, files: Sequence[str]) -> str:

@@ -14,9 +14,10 @@ from engine.replay.identity import knobs_from_run
 
 
 def bases(entries: Sequence[RunEntry]) -> list[str]:
-    """Runs that can be replayed: they have requests and say which trace they played."""
+    """Runs that can be replayed: they have requests and say which trace they played. Rungs of ladders come last."""
     usable = [entry for entry in entries if entry.state == "ok" and entry.kind in ("measured", "replay")]
-    return [entry.run_id for entry in sorted(usable, key=lambda entry: (entry.kind != "replay", entry.run_id))]
+    usable.sort(key=lambda entry: (bool(entry.ladder), entry.kind != "replay", entry.run_id))
+    return [entry.run_id for entry in usable]
 
 
 def base_values(bundle: Bundle) -> dict[str, Any]:
