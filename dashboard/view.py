@@ -95,6 +95,7 @@ PAGES: dict[str, str] = {
     "passes": "Passes",
     "coverage": "Coverage",
     "cache_events": "Cache events",
+    "request": "Request",
     "what_if": "What-if",
     "ledger": "Ledger",
 }
@@ -102,6 +103,7 @@ PAGES: dict[str, str] = {
 
 _CLASS_WORDS = {"prefill_only": "prefill only", "mixed": "mixed", "decode_only": "decode only"}
 _METRIC_WORDS = {name: metric.label for name, metric in metrics.METRICS.items()}
+REQUEST_METRICS = tuple(name for name, metric in metrics.METRICS.items() if metric.source == "requests")
 SCALES = {"log": "log", "linear": "linear"}
 
 
@@ -230,6 +232,8 @@ _TABLE: tuple[Param, ...] = (
     _scale("pass_y", "passes"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
     Param("conv", str, "", "cache_events", "Conversation"),
+    Param("turn", str, "", "request", "Source-turn", help="Conversation and turn, as in s0003/2; type or choose"),
+    Param("turn_by", str, "e2e", "request", "Largest difference in", REQUEST_METRICS, words=_METRIC_WORDS),
     Param(
         "base",
         str,
@@ -303,6 +307,26 @@ class View:
 def params_of(page: str) -> list[Param]:
     """The parameters that a page shows: the shared ones first."""
     return [param for param in PARAMS.values() if param.owner in (SHARED, page)]
+
+
+_TURN = re.compile(r"(?P<conversation>.+?)(?:#[1-9]\d*)?/-?\d+", re.DOTALL)
+
+
+def turn_key(conversation: str, turn: int, again: int = 0) -> str:
+    """The name of a source-turn in a link: ``s0003/2``; ``s0003#1/2`` when the same one is sent for the second time.
+
+    ``again`` counts how often the run sent it before. A request without conversation or turn is ``=`` and its id;
+    the SQL in ``_turn.sql`` writes the same names.
+    """
+    return f"{conversation}{f'#{again}' if again else ''}/{turn}"
+
+
+def read_turn_key(text: str) -> tuple[str | None, str | None]:
+    """The conversation of a name of a source-turn, or the request that it names; (None, None) where it is no name."""
+    if text.startswith("="):
+        return None, text[1:]
+    match = _TURN.fullmatch(text)
+    return (match["conversation"], None) if match else (None, None)
 
 
 def upgrade(query: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

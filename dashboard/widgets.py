@@ -6,7 +6,7 @@ point, so they keep their values when the page changes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -117,7 +117,7 @@ def open_link(page: str) -> None:
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
     "Compare": ("verdict", "identity", "cohort", "percentiles"),
-    "Mechanism": ("passes", "coverage", "cache_events"),
+    "Mechanism": ("passes", "coverage", "cache_events", "request"),
     "Explore": ("what_if", "ledger"),
 }
 
@@ -199,6 +199,28 @@ def join_finished() -> bool:
         choose_candidate(job.run_id)
         st.toast(f"{escape(job.title)} joined the pair as a candidate.")
     return False
+
+
+def request_link(turn: str, label: str = "") -> None:
+    """A link to the Request page with a source-turn (``view.turn_key``) chosen; the pair bar stays as it is."""
+    st.page_link(
+        PAGES_FOLDER / "request.py",
+        label=escape(label or turn),
+        icon=":material/timeline:",
+        query_params={"turn": turn},
+        help="This source-turn on both sides",
+    )
+
+
+def turn_chooser(key: str, turns: Sequence[str]) -> Callable[[], None]:
+    """A callback for a click on a row of the table drawn under ``key``: choose the source-turn of that row."""
+
+    def choose() -> None:
+        rows = st.session_state[f"table-{key}"]["selection"]["rows"]
+        if rows and rows[0] < len(turns):
+            st.session_state["turn"] = turns[rows[0]]
+
+    return choose
 
 
 def choose_measured(run_id: str) -> None:

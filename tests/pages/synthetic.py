@@ -147,7 +147,7 @@ def _pass(start: int, duration: int, request_id: str, new: int, read: int, decod
         "kv_blocks_total": 511,
         "num_running": 1,
         "num_waiting": 0,
-        "members": [{"request_id": request_id, "computed_before": read, "scheduled_tokens": new or 1}],
+        "members": [{"request_id": request_id, "computed_before": read if new else kv, "scheduled_tokens": new or 1}],
     }
 
 
@@ -180,10 +180,12 @@ def write(
     failed: bool = False,
     start: int = -400 * MS,
     title: str = "",
+    without: tuple[str, ...] = (),
     **changes: Any,
 ) -> str:
     """One run; returns its id."""
     data = rows(speed, start)
+    data["requests"] = [row for row in data["requests"] if row["request_id"] not in without]
     if kind == "replay":
         data["coverage"] = COVERAGE
         tables = (*tables, "coverage")

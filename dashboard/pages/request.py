@@ -1,0 +1,69 @@
+"""Request: one source-turn on both sides, over the passes it took part in, with its neighbours, blocks and tokens."""
+
+import streamlit as st
+
+from dashboard import widgets
+from dashboard.charts import request, request_blocks, request_time
+from dashboard.charts.draw import draw
+from dashboard.frame import escape
+
+frame, store = widgets.frame("request"), widgets.store()
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    place = st.container(width=300)
+    by = widgets.control("turn_by", flat=False, width=220)
+listed = request.turns(frame, store, by)
+names = request.names(listed)
+if not names:
+    st.info(escape(listed.not_recorded or "Neither side dispatched a request of this population and phase."))
+    st.stop()
+with place:
+    turn = widgets.control("turn", options=names, default=names[0], accept_new_options=True) or names[0]
+chosen = request.choose(frame, store, turn)
+
+if not chosen.sides:
+    st.info(
+        f"None of these runs has a source-turn {escape(turn)}. Its name is conversation/turn, as in {escape(names[0])}."
+    )
+else:
+    for sentence in [*request.states(chosen), *request_time.silences(store, chosen)]:
+        st.info(escape(sentence), icon=":material/info:")
+    sides = tuple(side for side, _ in chosen.sides)
+    draw(
+        frame,
+        "timeline",
+        f"Source-turn {turn} over the passes it took part in, ms from its dispatch",
+        *request_time.timeline(frame, store, chosen),
+        note=request.summary(chosen),
+        sides=sides,
+    )
+    left, right = st.columns(2)
+    with left:
+        draw(frame, "boundaries", "Boundaries, ms from dispatch", request.boundaries(frame, store, chosen), sides=sides)
+    with right:
+        draw(frame, "facts", "Facts", request.facts(store, chosen), sides=sides)
+    draw(frame, "tokens", "Output tokens received", *request_time.tokens(frame, store, chosen), sides=sides)
+    others, words = request.neighbours(frame, store, chosen)
+    draw(
+        frame,
+        "neighbours",
+        "Who shared its passes",
+        others,
+        note=f"{words} Click a row to turn to it.".strip(),
+        sides=sides[:2],
+        height=260,
+        on_select=widgets.turn_chooser("neighbours", request.names(others)),
+    )
+    blocks, figure, counted = request_blocks.blocks(frame, store, chosen)
+    draw(frame, "blocks", "Blocks of its prompt at the first admission", blocks, figure, note=counted, sides=sides)
+
+draw(
+    frame,
+    "turns",
+    "Source-turns by their difference",
+    listed,
+    note="Successes of both sides first, the largest difference in front. Click a row to turn to it.",
+    sides=frame.sides[:2],
+    height=260,
+    on_select=widgets.turn_chooser("turns", names),
+)
