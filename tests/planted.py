@@ -27,7 +27,7 @@ TRUTH: dict[str, Any] = {
     "lanes": 6,
     "lane_stagger_ms": 170.0,
     "warmup_s": 5.0,
-    "duration_s": 75.0,
+    "duration_s": 95.0,
     "grace_s": 0.02,
     "dispatch_lag_ms": 2.0,
     "request_latency_ms": 3.0,
@@ -120,7 +120,7 @@ def as_measured(replayed: Bundle, store: Path, slug: str) -> Bundle:
             assert table is not None
             table = table.drop_columns([c for c in NOT_RECORDED if c in table.column_names])
             writer.write_table(name, _renamed(table, names))
-        run_id = writer.seal(phases=replayed.phases, never_issued=(replayed.ledger or {}).get("never_issued"))
+        run_id = writer.seal(phases=replayed.phases, ledger=replayed.ledger)
     return open_bundle(store / run_id)
 
 
@@ -183,8 +183,8 @@ def trace_rows(plays: int, seed: int) -> list[dict[str, Any]]:
             "turn": number,
             "input_tokens": len(tokens),
             "input_ids": tokens,
-            "output_tokens": rng.randint(4, 24),
-            "think_s": round(rng.expovariate(1 / 0.9), 6),
+            "output_tokens": rng.randint(8, 36),
+            "think_s": round(rng.expovariate(1 / 1.2), 6),
             "spawn": spawn,
         }
 
