@@ -218,6 +218,11 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "dispatch_lag_ms": _f("timer to dispatch"),
         "request_latency_ms": _f("dispatch to queue"),
         "response_latency_ms": _f("pass end to chunk"),
+        "host_model": _f("host model"),
+        "host_request_ms": _f("host, per request"),
+        "host_prompt_token_us": _f("host, per new prompt token"),
+        "host_prompt_cap_ms": _f("host, most for a prompt"),
+        "host_chunk_ms": _f("host, per token"),
     },
     "telemetry": {
         "fpm_producer": _f("FPM producer"),

@@ -78,6 +78,7 @@ def _boolean(value: Any) -> bool:
 
 GROUPS: dict[str, str] = {
     "client": "Client: lanes, phases and latency terms",
+    "host": "Host: what frontend and client add before something is seen",
     "scheduler": "Scheduler",
     "capacity": "KV capacity",
     "timing": "Timing",
@@ -198,6 +199,55 @@ KNOBS: tuple[Knob, ...] = (
         "end of a pass to its tokens at the client; frees nothing later; negative: as fitted (0 for fixed timing)",
         "ms",
         -1,
+        60_000,
+    ),
+    Knob(
+        "host_model",
+        str,
+        "off",
+        "host",
+        "delays what the client sees and does next, never the engine; fitted: on the warm-up of the runs behind the "
+        "timing; given: the four terms below",
+        choices=("off", "fitted", "given"),
+    ),
+    Knob(
+        "host_request_ms",
+        float,
+        0.0,
+        "host",
+        "host model given: later the first token of each request",
+        "ms",
+        0,
+        60_000,
+    ),
+    Knob(
+        "host_prompt_token_us",
+        float,
+        0.0,
+        "host",
+        "host model given: later still, per prompt token that its first admission did not hit",
+        "us",
+        0,
+        100_000,
+    ),
+    Knob(
+        "host_prompt_cap_ms",
+        float,
+        0.0,
+        "host",
+        "host model given: at most this for a whole prompt; 0: no limit",
+        "ms",
+        0,
+        60_000,
+    ),
+    Knob(
+        "host_chunk_ms",
+        float,
+        0.0,
+        "host",
+        "host model given: later every token, on top of response_latency_ms",
+        "ms",
+        0,
         60_000,
     ),
     Knob("max_num_seqs", int, 256, "scheduler", "running requests at most", "requests", 1, 1_000_000),
@@ -321,6 +371,7 @@ KNOBS: tuple[Knob, ...] = (
 
 SHORTEST_S = 1e-6
 FIXED = tuple(knob.name for knob in KNOBS if knob.name.startswith("fixed_"))
+HOST_TERMS = tuple(knob.name for knob in KNOBS if knob.group == "host" and knob.name != "host_model")
 BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
 
 
@@ -349,6 +400,14 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
         raise GapscopeError(
             f"Knobs {', '.join(FIXED)} are all 0, so no pass would take any time: expected one of them above 0."
         )
+    if values["host_model"] != "given":
+        for name in HOST_TERMS:
+            if name in changes and values[name]:
+                raise GapscopeError(
+                    f"Knob {name}={values[name]:g} has no effect with host_model={values['host_model']}: expected "
+                    "host_model=given."
+                )
+            values[name] = BY_NAME[name].default
     if values["wrap"] and not (values["duration_s"] and values["arrivals"] == "lanes"):
         raise GapscopeError("Knob wrap=true needs an end and lanes: expected duration_s above 0 and arrivals=lanes.")
     if values["max_num_batched_tokens"] < values["max_num_seqs"]:

@@ -68,10 +68,10 @@ def _replay(arguments: argparse.Namespace) -> int:
         print(f"trace {trace.name} ({trace.digest[:12]}), {len(trace.plays)} plays")
 
         def origin(knob: knob_table.Knob) -> str:
-            if knob.name in changes:
-                return "set"
             if resolved[knob.name] != values[knob.name]:
                 return "as fitted"
+            if knob.name in changes:
+                return "set"
             return f"from {like.run_id}" if like and knob.name in base else "default"
 
         print(knob_values(resolved, origin))

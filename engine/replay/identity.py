@@ -64,6 +64,7 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
 def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, like: Bundle | None) -> Identity:
     """The identity record of a replay: settings as simulated, the deployment as assumed from ``like``."""
     identity, values, program = Identity(), result.knobs, f"gapscope {package_version()}"
+    unused = _unused(values)
     if like is not None:
         for group, name, field in like.identity:
             if group in ASSUMED_GROUPS and name not in NOT_ASSUMED and name in FIELDS.get(group, {}):
@@ -75,7 +76,7 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, like: Bun
     identity.set("trace", "rows", sum(len(c.turns) for p in result.trace.plays for c in p.conversations), "trace file")
     for group in KNOB_GROUPS:
         for name in FIELDS[group]:
-            if name in values and name not in FREE_KNOBS:
+            if name in values and name not in unused:
                 identity.set(group, name, values[name], f"knob {name}")
     identity.set("capacity", "usable_kv_blocks", values["kv_blocks"] - 1, "knob kv_blocks, less the null block")
     identity.set("capacity", "hash_algorithm", None, "content is named, not hashed")
@@ -119,6 +120,11 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, like: Bun
         identity.set("telemetry", "fpm_scope", scope, f"assumed, as of {like.run_id if like else ''}")
     _set_timing(identity, result, model)
     return identity
+
+
+def _unused(values: Mapping[str, Any]) -> frozenset[str]:
+    """Knobs that change nothing in a replay with these."""
+    return FREE_KNOBS | (frozenset() if values["host_model"] == "given" else frozenset(knob_table.HOST_TERMS))
 
 
 def _set_all(identity: Identity, source: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
@@ -167,7 +173,7 @@ def lineage_of(
         if value != base[name] and name not in FREE_KNOBS
     }
     fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] != "fixed" else ()
-    config = {name: value for name, value in result.knobs.items() if name not in FREE_KNOBS}
+    config = {name: value for name, value in result.knobs.items() if name not in _unused(result.knobs)}
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return replay_lineage(
         fitted_on=[{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted],

@@ -36,9 +36,28 @@ class Canceled(Exception):
 
 
 def resolve_host_terms(values: Mapping[str, Any], model: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The knobs with every latency that is *as fitted* (negative) replaced by what the model knows, else by 0."""
+    """The knobs with every term of the host that is *as fitted* replaced by what the model knows.
+
+    Latencies that are negative become the model's, or 0. With ``host_model=fitted`` the terms become those fitted on
+    warm-up, and the model *given*. Its term per chunk is the whole way from a pass to the client, so it takes the place
+    of a ``response_latency_ms`` that is as fitted, and gives way to one that is set.
+
+    Raises:
+        GapscopeError: ``host_model=fitted``, and the model knows no such terms.
+    """
     known = (model or {}).get("host") or {} if values["timing"] != "fixed" else {}
     resolved = dict(values)
+    if resolved["host_model"] == "fitted":
+        frontend = known.get("frontend")
+        if frontend is None:
+            raise GapscopeError(
+                "Knob host_model=fitted: the timing rests on no run whose warm-up recorded requests with their cached "
+                "tokens, batches and chunks; fit on such a run (`--fit RUN:warmup`), or give the terms with "
+                "host_model=given."
+            )
+        resolved |= {"host_model": "given", **{name: float(frontend[name]) for name in knob_table.HOST_TERMS}}
+        is_set = resolved["response_latency_ms"] >= 0
+        resolved["host_chunk_ms" if is_set else "response_latency_ms"] = 0.0
     for name in ("dispatch_lag_ms", "request_latency_ms", "response_latency_ms"):
         if resolved[name] < 0:
             resolved[name] = float(known[name]["value"]) if name in known else 0.0

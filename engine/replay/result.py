@@ -24,7 +24,8 @@ NONE = -1
 class Responses:
     """What each request's client saw, by request index; of one that is not ok, up to when it ended.
 
-    The stretches are those of the server record, without the tokens that were sampled too late.
+    The stretches are those of the server record, without the tokens that were sampled too late. A token of pass p is
+    seen at ``pass_seen_ns[p]``, but not before the first of its request, at ``first_seen_ns``.
     """
 
     index: Ints
@@ -34,6 +35,8 @@ class Responses:
     tokens: Ints  # by request
     first_visible_pass: Ints  # by request; NONE without output
     last_visible_pass: Ints
+    pass_seen_ns: Ints  # by pass
+    first_seen_ns: Ints  # by request; meaningless without output
 
 
 @dataclass(slots=True)
@@ -84,6 +87,11 @@ class ReplayResult:
             phases.append(Phase("drain", client.cancel_ns, end))
         return phases
 
+    def prompt_tokens(self) -> Ints:
+        """Tokens of each request's prompt."""
+        sent = self.client.sent
+        return np.array([c.walk.prompt_tokens[t] for c, t in zip(sent.conversation, sent.turn, strict=True)], np.int64)
+
     def responses(self) -> Responses:
         """Token-sampling passes as the clients saw them.
 
@@ -91,9 +99,12 @@ class ReplayResult:
         """
         stretches, count = self.record.stretches, self.num_requests
         index, first, last = (stretches[name] for name in ("index", "first_pass", "last_pass"))
+        seen_ns = self.record.passes["end_ns"] + self.client.host.chunk_ns
+        first_seen_ns = self._first_seen(seen_ns)
         if not all(self.client.sent.ok):
-            seen_ns = self.record.passes["end_ns"] + self.client.response_latency_ns
-            listened = np.searchsorted(seen_ns, np.array(self.client.sent.end_ns, np.int64), side="right")
+            end_ns = np.array(self.client.sent.end_ns, np.int64)
+            listened = np.searchsorted(seen_ns, end_ns, side="right")
+            listened[first_seen_ns > end_ns] = 0
             cut = np.where(self.client.sent.ok, self.num_passes, listened)[index]
             last = np.minimum(last, cut - 1)
             keep = last >= first
@@ -111,4 +122,13 @@ class ReplayResult:
         first_visible[some] = first[starts[some]]
         last_visible[some] = last[ends[some]]
         first_ordinal = before - before[starts[index]] if len(index) else before
-        return Responses(index, first, last, first_ordinal, tokens, first_visible, last_visible)
+        return Responses(index, first, last, first_ordinal, tokens, first_visible, last_visible, seen_ns, first_seen_ns)
+
+    def _first_seen(self, seen_ns: Ints) -> Ints:
+        """When each request's first token is seen, if it sampled any; ``seen_ns`` is when those of each pass are."""
+        served = self.record.requests
+        first_ns = seen_ns[served["first_token_pass"]] if len(seen_ns) else np.zeros(self.num_requests, np.int64)
+        if self.client.host.keeps_order:
+            return first_ns
+        uncached = self.prompt_tokens() - np.maximum(served["cached_tokens"], 0)
+        return first_ns + self.client.host.first_ns(uncached)

@@ -10,14 +10,13 @@ import pyarrow as pa
 
 from engine.bundle.arrays import coded, lists, numbers, texts
 from engine.bundle.schema import RESOLUTIONS
-from engine.replay.blocks import Blocks, as_table, served_by, spans
+from engine.replay.blocks import Blocks, as_table, served_by
+from engine.replay.chunks import chunks, ranges
 from engine.replay.events import kv_events
 from engine.replay.result import Ints, ReplayResult
 from engine.serving.members import members
 from engine.timing.contract import PassQueries, PassTimes
 
-BATCH_ROWS = 500_000
-"""About how many tokens a batch of the tables that grow with tokens holds."""
 CLASSES = ("decode_only", "mixed", "prefill_only")
 QUERY_COLUMNS = (
     "num_prefill_requests",
@@ -62,24 +61,20 @@ class Tables:
     def _blocks(self) -> Blocks:
         return Blocks(self.result)
 
-    @cached_property
-    def _chunk_times(self) -> Ints:
-        """When the tokens of each pass reach their clients."""
-        return self.result.record.passes["end_ns"] + self.result.client.response_latency_ns
-
     def requests(self) -> pa.Table:
         """One row per request that was sent."""
         result, responses, served = self.result, self.responses, self.result.record.requests
         sent = result.client.sent
         talks = [c.conversation for c in sent.conversation]
         plays = [c.live for c in sent.conversation]
-        prompt = np.array(
-            [c.walk.prompt_tokens[t] for c, t in zip(sent.conversation, sent.turn, strict=True)], np.int64
-        )
+        prompt = result.prompt_tokens()
         asked = np.array([c.turns[t].output_tokens for c, t in zip(talks, sent.turn, strict=True)], np.int64)
         admitted = served["first_admit_pass"] >= 0
         dispatched = np.array(sent.dispatched_ns, np.int64)
         spawned_by = [c.spawned_by for c in sent.conversation]
+        some = responses.tokens > 0
+        last_seen = np.zeros(len(some), np.int64)
+        last_seen[some] = responses.pass_seen_ns[responses.last_visible_pass[some]]
         columns = {
             "request_id": texts(self._names),
             "source_trace_id": _coded([p.play.source_trace_id for p in plays]),
@@ -96,8 +91,8 @@ class Tables:
             "dispatched_ns": numbers(dispatched),
             "received_ns": numbers(served["received_ns"]),
             "first_admit_ns": numbers(served["first_admit_ns"], admitted),
-            "first_visible_ns": _at(self._chunk_times, responses.first_visible_pass),
-            "last_visible_ns": _at(self._chunk_times, responses.last_visible_pass),
+            "first_visible_ns": numbers(responses.first_seen_ns, some),
+            "last_visible_ns": numbers(np.maximum(last_seen, responses.first_seen_ns), some),
             "end_ns": numbers(np.array(sent.end_ns, np.int64)),
             "released_ns": numbers(self._released()),
             "input_tokens": numbers(prompt),
@@ -129,7 +124,7 @@ class Tables:
             yield from self._pass_batch(0, count)
             return
         per_pass = record.passes["num_prefill_requests"] + record.passes["num_decode_requests"]
-        for first, last in _ranges(per_pass):
+        for first, last in ranges(per_pass):
             yield from self._pass_batch(first, last)
 
     def _pass_batch(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -175,26 +170,8 @@ class Tables:
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
     def chunks(self) -> Iterator[pa.RecordBatch]:
-        """One row per token that reached its client; tokens exist only as ranges of passes until here."""
-        responses, count = self.responses, self.result.num_passes
-        order = np.argsort(self._rank[responses.index], kind="stable")  # of one pass, by name
-        index, begin, end = responses.index[order], responses.first_pass[order], responses.last_pass[order] + 1
-        ordinal_at_zero = responses.first_ordinal[order] - begin
-        per_pass = np.cumsum(np.bincount(begin, minlength=count + 1) - np.bincount(end, minlength=count + 1))
-        for first, last in _ranges(per_pass[:count]):
-            low, high = np.maximum(begin, first), np.minimum(end, last)
-            lengths = np.maximum(high - low, 0)
-            key = spans(low, lengths) * len(begin) + np.repeat(np.arange(len(begin)), lengths)
-            key.sort()  # by pass, then by name: a request has one stretch at a time
-            at, stretch = np.divmod(key, len(begin))
-            columns = {
-                "request_id": coded(index[stretch], self._names),
-                "ordinal": numbers(ordinal_at_zero[stretch] + at),
-                "time_ns": numbers(self._chunk_times[at]),
-                "tokens": numbers(np.ones(len(at), np.int64)),
-                "visible": numbers(np.ones(len(at), np.bool_)),
-            }
-            yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+        """One row per token that reached its client (:mod:`engine.replay.chunks`)."""
+        return chunks(self.responses, self._names, self._rank)
 
     def admissions(self) -> pa.Table:
         """One row per admission, first or again."""
@@ -260,24 +237,6 @@ class Tables:
 def usable_blocks(kv_blocks: int) -> int:
     """KV blocks that requests can hold: vLLM keeps one as its null block."""
     return kv_blocks - 1
-
-
-def _ranges(rows_per_pass: Ints) -> Iterator[tuple[int, int]]:
-    """Consecutive passes with about BATCH_ROWS rows together, as (first, last + 1)."""
-    ends = np.cumsum(rows_per_pass)
-    first = 0
-    while first < len(ends):
-        done = int(ends[first - 1]) if first else 0
-        last = max(first + 1, int(np.searchsorted(ends, done + BATCH_ROWS, side="right")))
-        yield first, last
-        first = last
-
-
-def _at(times: Ints, passes: Ints) -> pa.Array:
-    """The time of each pass; NULL where there is none."""
-    if not len(times):
-        return numbers(np.zeros(len(passes), np.int64), np.zeros(len(passes), np.bool_))
-    return numbers(times[passes], passes >= 0)
 
 
 def _coded(values: Sequence[str]) -> pa.DictionaryArray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import GapscopeError
+from engine.timing.choice import settle
 from engine.timing.host import between_passes, host_terms
 from engine.timing.model_file import KIND, VERSION, with_digest
 from engine.timing.rows import (
@@ -200,7 +201,7 @@ def _choose(fitter: _Fitter, composition: str) -> tuple[Choices, dict[str, Any]]
     mixed = rows.kind == MIXED  # of every source: a composition holds for the engine, whatever the run
 
     by_composition = [fitter.shape_errors(replace(choices, composition=c), mixed) for c in COMPOSITIONS]
-    best, told["composition"] = _settle(COMPOSITIONS, by_composition, strict=True)
+    best, told["composition"] = settle(COMPOSITIONS, by_composition, strict=True)
     if composition != "auto":
         best = told["composition"]["chosen"] = composition
         told["composition"]["forced"] = True
@@ -208,45 +209,18 @@ def _choose(fitter: _Fitter, composition: str) -> tuple[Choices, dict[str, Any]]
 
     candidates = CONTENTIONS if np.isfinite(rows.contention_ns).any() else CONTENTIONS[:1]
     by_contention = [fitter.shape_errors(replace(choices, contention=c), scored) for c in candidates]
-    best, told["contention"] = _settle(candidates, by_contention)
+    best, told["contention"] = settle(candidates, by_contention)
     choices = replace(choices, contention=best)
 
     by_shrinkage = [fitter.shape_errors(replace(choices, shrinkage=s), scored) for s in SHRINKAGES]
-    best, told["shrinkage"] = _settle(SHRINKAGES, by_shrinkage)
+    best, told["shrinkage"] = settle(SHRINKAGES, by_shrinkage)
     choices = replace(choices, shrinkage=best)
 
     if fitter.runs:
         by_level = [fitter.total_errors(replace(choices, level=s)) for s in LEVELS]
-        best, told["level"] = _settle(LEVELS, by_level)
+        best, told["level"] = settle(LEVELS, by_level)
         choices = replace(choices, level=best)
     return choices, told
-
-
-def _settle(
-    candidates: Sequence[Any], errors: Sequence[list[float]], strict: bool = False
-) -> tuple[Any, dict[str, Any]]:
-    """The first candidate that the best one does not beat by more than a standard error (``strict``: the best itself).
-
-    Both are judged on the same folds, so it is the standard error of their difference, fold by fold: what a few hundred
-    autocorrelated passes cannot tell apart is settled by simplicity. Without a judgement the first candidate stands.
-    """
-    means = [float(np.mean(e)) if e else None for e in errors]
-    known = [m for m in means if m is not None]
-    chosen = 0
-    if known:
-        best = means.index(min(known))
-        for j, e in enumerate(errors):
-            behind = np.subtract(e, errors[best])
-            slack = 0.0 if strict or len(e) < 2 else float(np.std(behind, ddof=1) / np.sqrt(len(e)))
-            if len(e) == len(errors[best]) and behind.mean() <= slack:
-                chosen = j
-                break
-    scores = {_name(c): None if m is None else round(m, 6) for c, m in zip(candidates, means, strict=True)}
-    return candidates[chosen], {"chosen": candidates[chosen], "scores": scores}
-
-
-def _name(candidate: Any) -> str:
-    return "base only" if candidate is None else str(candidate)
 
 
 def _errors(rows: PassRows, predicted: Floats, scored: Any) -> dict[str, Any]:

@@ -10,9 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from engine.timing.frontend import Delays, fit_frontend, mean_without_stalls
 from engine.timing.rows import FitSource, Floats, PassRows
 
 Term = dict[str, Any]
+WARMUP = "warmup"
+"""The phase on which the host model is fitted, whatever else is."""
 
 
 def between_passes(rows: PassRows, runs: set[int]) -> Term:
@@ -25,35 +28,51 @@ def between_passes(rows: PassRows, runs: set[int]) -> Term:
     values = rows.between_ns[from_runs if from_runs.any() else known]
     if not len(values):
         return {"value_ns": 0, "median_ns": None, "n": 0}
-    return {"value_ns": round(_mean(values)), "median_ns": round(float(np.median(values))), "n": len(values)}
+    return {
+        "value_ns": round(mean_without_stalls(values)),
+        "median_ns": round(float(np.median(values))),
+        "n": len(values),
+    }
 
 
-def host_terms(sources: Sequence[FitSource]) -> dict[str, Term]:
+def host_terms(sources: Sequence[FitSource]) -> dict[str, Any]:
     """``dispatch_lag_ms``, ``request_latency_ms`` and ``response_latency_ms`` as far as the runs recorded them.
 
     Keys are the names of the knobs whose defaults they are. Only requests dispatched in the source's phases count.
+    ``frontend`` holds the terms of the host model, fitted on the warm-up of the runs whatever their phases are: what
+    is predicted with it is never what it was fitted on.
     """
     lag: list[Floats] = []
     windows: list[Floats] = []
     out: list[Floats] = []
+    warmup: dict[str, Delays] = {}
     for source in sources:
         if source.bundle.kind == "sweep":
             continue
         requests = _requests(source)
         if requests is None:
             continue
-        lag.append((requests["dispatched_ns"] - requests["scheduled_ns"]) / 1e6)
+        named = requests["named"]
+        lag.append((requests["dispatched_ns"] - requests["scheduled_ns"])[named] / 1e6)
         windows.append(_latency_windows(source, requests))
-        out.append(_response_latency(source, requests))
-    terms: dict[str, Term] = {}
+        delays = _response_delays(source, requests)
+        out += [ms for ms, is_named in zip(delays, named, strict=True) if is_named]
+        found = _of_warmup(requests, delays)
+        if found is not None:
+            warmup[source.bundle.run_id] = found
+    terms: dict[str, Any] = {}
     for name, values in (("dispatch_lag_ms", lag), ("response_latency_ms", out)):
         known = np.concatenate(values) if values else np.empty(0)
         known = known[np.isfinite(known) & (known >= 0)]
         if len(known):
-            terms[name] = {"value": _round(_mean(known)), "n": len(known), "median": _round(float(np.median(known)))}
+            value = mean_without_stalls(known)
+            terms[name] = {"value": _round(value), "n": len(known), "median": _round(float(np.median(known)))}
     all_windows = np.concatenate(windows) if windows else np.empty((0, 2))
     if len(all_windows):
         terms["request_latency_ms"] = request_latency(all_windows)
+    frontend = fit_frontend(list(warmup.values()))
+    if frontend is not None:
+        terms["frontend"] = {"phase": WARMUP, "runs": list(warmup), **frontend}
     return terms
 
 
@@ -80,20 +99,20 @@ def request_latency(windows: Floats) -> Term:
 
 
 def _requests(source: FitSource) -> dict[str, Any] | None:
-    table = source.bundle.table(
-        "requests",
-        columns=["request_id", "phase", "status", "scheduled_ns", "dispatched_ns", "received_ns", "output_tokens"],
-    )
+    """The successful requests of the source's phases (those are ``named``) and of the warm-up, as columns."""
+    numbers = ("scheduled_ns", "dispatched_ns", "received_ns", "output_tokens", "input_tokens", "cached_tokens")
+    table = source.bundle.table("requests", columns=["request_id", "phase", "status", *numbers])
     if table is None:
         return None
-    keep = np.asarray(table["status"].to_pylist(), dtype=object) == "ok"
-    if source.phases is not None:
-        keep &= np.isin(np.asarray(table["phase"].to_pylist(), dtype=object), list(source.phases))
-    table = table.filter(keep)
-    named: dict[str, Any] = {"request_id": table["request_id"].to_pylist()}
-    for name in ("scheduled_ns", "dispatched_ns", "received_ns", "output_tokens"):
-        named[name] = np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
-    return named
+    table = table.filter(np.asarray(table["status"].to_pylist(), dtype=object) == "ok")
+    phase = np.asarray(table["phase"].to_pylist(), dtype=object)
+    named = np.ones(len(phase), np.bool_) if source.phases is None else np.isin(phase, list(source.phases))
+    keep = named | (phase == WARMUP)
+    table, phase, named = table.filter(keep), phase[keep], named[keep]
+    columns: dict[str, Any] = {"request_id": table["request_id"].to_pylist(), "phase": phase, "named": named}
+    for name in numbers:
+        columns[name] = np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64)
+    return columns
 
 
 def _latency_windows(source: FitSource, requests: dict[str, Any]) -> Floats:
@@ -102,7 +121,7 @@ def _latency_windows(source: FitSource, requests: dict[str, Any]) -> Floats:
     if passes is None:
         return np.empty((0, 2))
     starts = np.sort(np.asarray(passes["start_ns"].to_numpy(zero_copy_only=False), dtype=np.float64))
-    known = np.isfinite(requests["received_ns"]) & np.isfinite(requests["dispatched_ns"])
+    known = requests["named"] & np.isfinite(requests["received_ns"]) & np.isfinite(requests["dispatched_ns"])
     received, dispatched = requests["received_ns"][known], requests["dispatched_ns"][known]
     taker = np.searchsorted(starts, received, side="left")  # the pass that could hold it first
     inside = (taker > 0) & (taker < len(starts))
@@ -112,12 +131,16 @@ def _latency_windows(source: FitSource, requests: dict[str, Any]) -> Floats:
     return np.stack([low, high], axis=1) / 1e6
 
 
-def _response_latency(source: FitSource, requests: dict[str, Any]) -> Floats:
-    """From the end of the pass that sampled a token to its chunk at the client, in ms."""
+def _response_delays(source: FitSource, requests: dict[str, Any]) -> list[Floats]:
+    """Per request, from the end of the pass that sampled each token to its chunk at the client, in ms.
+
+    Empty where that cannot be told.
+    """
+    unknown = [np.empty(0) for _ in requests["request_id"]]
     passes = source.bundle.table("passes", columns=["end_ns", "members"])
     chunks = source.bundle.table("chunks", columns=["request_id", "ordinal", "time_ns", "tokens"])
     if passes is None or chunks is None or passes["members"].null_count == passes.num_rows:
-        return np.empty(0)
+        return unknown
     ends: dict[str, list[int]] = {}
     for end, members in zip(passes["end_ns"].to_pylist(), passes["members"].to_pylist(), strict=True):
         for member in members or ():
@@ -126,21 +149,32 @@ def _response_latency(source: FitSource, requests: dict[str, Any]) -> Floats:
     rows = zip(*(chunks[name].to_pylist() for name in ("request_id", "ordinal", "time_ns", "tokens")), strict=True)
     for request_id, ordinal, time_ns, tokens in rows:
         arrived.setdefault(request_id, []).append((ordinal, time_ns, tokens))
-    delays = []
-    for request_id, outputs in zip(requests["request_id"], requests["output_tokens"], strict=True):
+    delays = unknown
+    for i, (request_id, outputs) in enumerate(zip(requests["request_id"], requests["output_tokens"], strict=True)):
         got = sorted(arrived.get(request_id, ()))
         sampled = ends.get(request_id, [])
         n = len(got)
         # One token per chunk, so the last n passes of the request sampled them (preemption adds earlier ones).
         if n == 0 or n != outputs or len(sampled) < n or any(tokens != 1 for _, _, tokens in got):
             continue
-        delays += [(time_ns - end) / 1e6 for (_, time_ns, _), end in zip(got, sampled[-n:], strict=True)]
-    return np.asarray(delays, dtype=np.float64)
+        times = [(time_ns - end) / 1e6 for (_, time_ns, _), end in zip(got, sampled[-n:], strict=True)]
+        delays[i] = np.asarray(times, dtype=np.float64)
+    return delays
 
 
-def _mean(values: Floats) -> float:
-    ordered = np.sort(values)
-    return float(ordered[: max(1, len(ordered) - len(ordered) // 100)].mean())
+def _of_warmup(requests: dict[str, Any], delays: list[Floats]) -> Delays | None:
+    """The delays of the warm-up, in order of dispatch; None where there are none."""
+    uncached = requests["input_tokens"] - requests["cached_tokens"]
+    known = np.array([len(ms) > 0 for ms in delays], np.bool_) & (requests["phase"] == WARMUP) & np.isfinite(uncached)
+    rows = np.flatnonzero(known)
+    if not len(rows):
+        return None
+    rows = rows[np.argsort(requests["dispatched_ns"][rows], kind="stable")]
+    return Delays(
+        first_ms=np.array([delays[i][0] for i in rows]),
+        later_ms=np.concatenate([delays[i][1:] for i in rows]),
+        uncached=np.maximum(uncached[rows], 0),
+    )
 
 
 def _round(value: float) -> float:

@@ -5,6 +5,7 @@
 * ``ready`` of a turn is the end of the previous response of its conversation, or of the last child that the previous
   turn spawned. Children start when the response that spawned them ended; a lane's first turn starts with its lane.
 * A lane holds one play until its root conversation, joins included, ended; then it takes the next at once.
+* The host model (:mod:`engine.workload.host`) delays what the client sees, and so what follows from it.
 * Nothing is sent at or after the admission deadline. What is in flight a grace later is canceled; the engine learns of
   that like of a request, between two passes. A canceled turn ends its conversation.
 """
@@ -20,6 +21,7 @@ from engine.errors import GapscopeError
 from engine.serving.contract import Finished, ServedRequest
 from engine.traces.tree import Conversation, Play, Trace
 from engine.workload.content import BlockKeys, Mark, Walk
+from engine.workload.host import HostModel
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -91,7 +93,7 @@ class ClosedLoopClient:
         self.start_ns = -_ns(knobs["warmup_s"], S)
         self.deadline_ns = _ns(knobs["duration_s"], S) or None
         self.cancel_ns = None if self.deadline_ns is None else self.deadline_ns + _ns(knobs["grace_s"], S)
-        self.response_latency_ns = _ns(knobs["response_latency_ms"], MS)
+        self.host = HostModel.of(knobs)
         self._lag_ns = _ns(knobs["dispatch_lag_ms"], MS)
         self._request_latency_ns = _ns(knobs["request_latency_ms"], MS)
         self._think_scale = float(knobs["think_scale"])
@@ -100,6 +102,8 @@ class ClosedLoopClient:
         self._keys = keys
         self._queue: list[tuple[int, int, LiveConversation, int]] = []  # at the engine, order of creation, ., scheduled
         self._created = 0
+        self._ended: list[tuple[int, int, int]] = []  # not yet followed: end at the client, order of finish, request
+        self._num_ended = 0
         self._open: dict[int, LiveConversation] = {}
         self._canceled = False
         self._shared_cursor = knobs["lane_assignment"] == "cursor"
@@ -126,6 +130,8 @@ class ClosedLoopClient:
         at = self._queue[0][0] if self._queue else None
         if self._starts and (at is None or self._starts[0][0] < at):
             at = self._starts[0][0]
+        if self._ended and (at is None or self._ended[0][0] < at):
+            at = self._ended[0][0]
         if self.cancel_ns is not None and self._open and not self._canceled:
             abort = self.cancel_ns + self._request_latency_ns
             if at is None or abort < at:
@@ -134,6 +140,9 @@ class ClosedLoopClient:
 
     def due(self, now_ns: int) -> list[ServedRequest]:
         """What reached the engine by ``now_ns``, in order of arrival."""
+        while self._ended and self._ended[0][0] <= now_ns:
+            end, _, index = heappop(self._ended)
+            self._follow(index, end)
         if self._starts and self._starts[0][0] <= now_ns:
             self._start_lanes(now_ns)
         out = []
@@ -167,13 +176,30 @@ class ClosedLoopClient:
     def finished(self, done: Finished) -> None:
         """The last token of a request was sampled; calls come in order of ``done.end_ns``."""
         index = done.index
-        live = self._open.pop(index)
-        end = done.end_ns + self.response_latency_ns
+        del self._open[index]
+        end = self.seen_ns(done)
         if self.cancel_ns is not None and end > self.cancel_ns:  # the response was still on its way
             self.sent.end_ns[index] = self.cancel_ns
             return
         self.sent.end_ns[index] = end
         self.sent.ok[index] = True
+        if self.host.keeps_order:
+            self._follow(index, end)
+        else:  # one that the engine completes later may end before
+            self._num_ended += 1
+            heappush(self._ended, (end, self._num_ended, index))
+
+    def seen_ns(self, done: Finished) -> int:
+        """When the client sees the last token of a request, which ends the response."""
+        if self.host.keeps_order:
+            return done.end_ns + self.host.chunk_ns
+        prompt = self.sent.conversation[done.index].walk.prompt_tokens[self.sent.turn[done.index]]
+        first = done.first_token_ns + self.host.first_ns(prompt - done.cached_tokens)
+        return max(done.end_ns, first) + self.host.chunk_ns
+
+    def _follow(self, index: int, end: int) -> None:
+        """What the client does when a response ended: children, the next turn, the parent, or the next play."""
+        live = self.sent.conversation[index]
         spawn = live.conversation.turns[live.turn].spawn
         live.turn += 1
         if not spawn:

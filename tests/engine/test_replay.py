@@ -247,7 +247,7 @@ def test_passes_and_tokens_come_in_batches_that_join_up(monkeypatch: pytest.Monk
     trace = random_trace(3, 5)
     result = run(trace, lanes=4)
     expected = [rows(Tables(result).passes()), rows(Tables(result).chunks())]
-    monkeypatch.setattr("engine.replay.tables.BATCH_ROWS", 7)
+    monkeypatch.setattr("engine.replay.chunks.BATCH_ROWS", 7)
     assert len(list(Tables(result).chunks())) > 10
     assert [rows(Tables(result).passes()), rows(Tables(result).chunks())] == expected
     assert len(members(result.record)) == sum(len(p["members"]) for p in expected[0])
