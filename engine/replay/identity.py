@@ -6,12 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, TypedDict
 
 from engine import knobs as knob_table
 from engine.bundle import Bundle, replay_lineage
 from engine.errors import GapscopeError
 from engine.identity import FIELDS, Identity
+from engine.replay.counterfactual import Counterfactual
 from engine.replay.result import ReplayResult
 
 SIMULATED_ENGINE = "vllm"
@@ -24,6 +25,23 @@ NOT_ASSUMED = frozenset(
 KNOB_GROUPS = ("client", "capacity", "scheduler")
 FREE_KNOBS = frozenset({"core"})
 """Knobs that change how a replay is computed but nothing in it: no part of its identity."""
+
+
+class About(TypedDict, total=False):
+    """What the bundle of a replay says besides what happened.
+
+    ``title`` is what people read, made from the workload where not given; ``slug`` the first part of the run id, made
+    from the title. ``like`` is the measured run whose deployment is replayed: changed knobs are named against it, and
+    its model, hardware and topology are assumed. ``held`` are ids of the measured runs in the stores, for the label of
+    a comparison; ``parent_run`` is the replay that this one varies, ``counterfactual`` what it took from a measurement.
+    """
+
+    title: str | None
+    slug: str | None
+    like: Bundle | None
+    held: Sequence[str]
+    parent_run: str | None
+    counterfactual: Counterfactual | None
 
 
 def package_version() -> str:
@@ -61,8 +79,9 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
         raise GapscopeError(f"The identity of {bundle.run_id} cannot be replayed: {error}") from None
 
 
-def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, like: Bundle | None) -> Identity:
+def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: About) -> Identity:
     """The identity record of a replay: settings as simulated, the deployment as assumed from ``like``."""
+    like, counterfactual = about.get("like"), about.get("counterfactual")
     identity, values, program = Identity(), result.knobs, f"gapscope {package_version()}"
     unused = _unused(values)
     if like is not None:
@@ -119,6 +138,8 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, like: Bun
     if scope is not None and values["timing"] == "fpm":
         identity.set("telemetry", "fpm_scope", scope, f"assumed, as of {like.run_id if like else ''}")
     _set_timing(identity, result, model)
+    if counterfactual is not None:
+        counterfactual.describe(identity)
     return identity
 
 
@@ -158,14 +179,13 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
 def lineage_of(
     result: ReplayResult,
     model: Mapping[str, Any] | None,
-    like: Bundle | None,
-    held: Sequence[str],
-    parent_run: str | None,
+    about: About,
 ) -> dict[str, Any]:
     """What the replay rests on, the timing model itself included, so that the run can be varied from its record alone.
 
     ``knobs_changed`` has ``{name: {from, to}}`` against ``like``, or the defaults.
     """
+    like, counterfactual = about.get("like"), about.get("counterfactual")
     base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
     changed = {
         name: {"from": base[name], "to": value}
@@ -179,8 +199,9 @@ def lineage_of(
         fitted_on=[{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted],
         config=config,
         knobs_changed=changed,
-        store_held_at_seal=held,
-        parent_run=parent_run,
+        store_held_at_seal=about.get("held", ()),
+        parent_run=about.get("parent_run"),
+        **(counterfactual.lineage() if counterfactual else {}),
         like=None if like is None else like.run_id,
         config_digest=hashlib.sha256(canonical.encode()).hexdigest(),
         trace={"name": result.trace.name, "digest": result.trace.digest},

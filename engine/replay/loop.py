@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
+
+import pyarrow as pa
 
 from engine import knobs as knob_table
 from engine.bundle import Bundle, BundleWriter, Check, slugify
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
-from engine.replay.identity import identity_of, knobs_from_run, lineage_of
+from engine.replay.identity import About, identity_of, knobs_from_run, lineage_of
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables, usable_blocks
 from engine.serving import make_server
@@ -21,6 +23,7 @@ from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
 from engine.workload.client import ClosedLoopClient
 from engine.workload.hash_ids import block_keys_of
+from engine.workload.recorded import RecordedClient
 
 __all__ = ["Canceled", "knobs_from_run", "replay", "resolve_host_terms", "simulate"]
 
@@ -85,12 +88,13 @@ def simulate(
     model: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     cancel: Callable[[], bool] | None = None,
+    client: RecordedClient | None = None,
     server: Server | None = None,
 ) -> ReplayResult:
     """Play ``trace`` against a simulated server until nothing is left to happen.
 
     ``knobs`` are changes to the defaults or a complete set; latencies that are *as fitted* come from ``model``.
-    ``server`` replaces the core that the knobs name.
+    ``client`` and ``server`` replace those that the knobs describe.
 
     Raises:
         GapscopeError: bad knobs, a prompt that can never fit the pool, a refused timing query (if so configured).
@@ -100,15 +104,15 @@ def simulate(
     values = resolve_host_terms(asked, model)
     begun, begun_cpu = time.perf_counter(), time.process_time()
     with collector_paused():
-        keys = block_keys_of(trace, values["block_size"])
-        client = ClosedLoopClient(trace, values, keys)
+        keys = block_keys_of(trace, values["block_size"]) if client is None else client.keys
+        sender = ClosedLoopClient(trace, values, keys) if client is None else client
         if server is None:
             server = make_server(server_config(values), timing, values["core"])
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
-        aborted = _run(client, server, watch)
+        aborted = _run(sender, server, watch)
         record = server.finish()
     host = {"wall_s": time.perf_counter() - begun, "cpu_s": time.process_time() - begun_cpu}
-    return ReplayResult(trace, asked, values, timing, keys, client, record, aborted, host)
+    return ReplayResult(trace, asked, values, timing, keys, sender, record, aborted, host)
 
 
 def _run(client: ClosedLoopClient, server: Server, watch: _Watch | None) -> dict[int, int]:
@@ -165,13 +169,9 @@ def replay(
     model: Mapping[str, Any] | None = None,
     *,
     store: Path,
-    title: str | None = None,
-    slug: str | None = None,
-    like: Bundle | None = None,
-    held: Sequence[str] = (),
-    parent_run: str | None = None,
     progress: Progress | None = None,
     cancel: Callable[[], bool] | None = None,
+    **about: Unpack[About],
 ) -> str:
     """Simulate and write the bundle; returns its run id.
 
@@ -180,14 +180,9 @@ def replay(
         knobs: changes to the defaults, or a complete set.
         model: a timing model (:mod:`engine.timing`), unless ``timing=fixed``.
         store: the folder that gets the bundle.
-        title: what people read; made from the workload where not given.
-        slug: first part of the run id; made from the title where not given.
-        like: the measured run whose deployment is replayed: the changed knobs are
-            named against it, and its model, hardware and topology are assumed.
-        held: ids of the measured runs in the stores, for the label of a comparison.
-        parent_run: the replay that this one varies.
         progress: see :data:`Progress`.
         cancel: asked a few times per second; True ends the replay with nothing written.
+        about: what the bundle says besides what happened.
 
     Raises:
         GapscopeError: see :func:`simulate`; the store cannot be written.
@@ -198,9 +193,7 @@ def replay(
     if cancel and cancel():
         raise Canceled
     result = simulate(trace, values, timing, model, progress, cancel)
-    return write(
-        result, model, store, title=title, slug=slug, like=like, held=held, parent_run=parent_run, cancel=cancel
-    )
+    return write(result, model, store, cancel=cancel, **about)
 
 
 def write(
@@ -208,22 +201,22 @@ def write(
     model: Mapping[str, Any] | None,
     store: Path,
     *,
-    title: str | None = None,
-    slug: str | None = None,
-    like: Bundle | None = None,
-    held: Sequence[str] = (),
-    parent_run: str | None = None,
+    more: Mapping[str, pa.Table] | None = None,
     cancel: Callable[[], bool] | None = None,
+    **about: Unpack[About],
 ) -> str:
-    """Write a finished replay as a bundle; returns its run id. Arguments as for :func:`replay`."""
+    """Write a finished replay as a bundle; returns its run id.
+
+    ``more`` are further tables; the other arguments are as for :func:`replay`.
+    """
     if not result.num_requests:
         raise GapscopeError(
             f"The replay of {result.trace.name} sent no request before its admission deadline: expected a longer "
             "duration_s, or shorter think times."
         )
-    tables, values = Tables(result), result.knobs
-    of = result.trace.name if like is None else like.title
-    title, slug = title or f"Replay of {of}", slug or _slug(like, result.trace, title)
+    tables, values, like = Tables(result), result.knobs, about.get("like")
+    title = about.get("title") or f"Replay of {result.trace.name if like is None else like.title}"
+    slug = about.get("slug") or _slug(like, result.trace, about.get("title"))
     wanted: list[tuple[str, Any]] = [("requests", tables.requests), ("passes", tables.passes)]
     if values["record_events"]:
         wanted.append(("kv_events", tables.kv_events))
@@ -231,7 +224,8 @@ def write(
     if values["record_chunks"]:
         wanted.append(("chunks", tables.chunks))
     wanted.append(("coverage", tables.coverage))
-    identity = identity_of(result, model, like)
+    wanted += [(name, lambda table=table: table) for name, table in (more or {}).items()]
+    identity = identity_of(result, model, about)
     with BundleWriter(store, "replay", slug, title, identity) as writer:
         for name, rows in wanted:
             if cancel and cancel():
@@ -239,7 +233,7 @@ def write(
             writer.write_table(name, rows())
         return writer.seal(
             phases=result.phases,
-            lineage=lineage_of(result, model, like, held, parent_run),
+            lineage=lineage_of(result, model, about),
             qualification=_qualification(result),
             never_issued=result.client.never_issued,
             host={"core": values["core"], **{name: round(value, 6) for name, value in result.host.items()}},
@@ -248,7 +242,7 @@ def write(
 
 def _qualification(result: ReplayResult) -> list[Check]:
     client = result.client
-    if client.deadline_ns is None or result.knobs["arrivals"] != "lanes":
+    if client.deadline_ns is None or result.knobs["arrivals"] != "lanes" or isinstance(client, RecordedClient):
         return []
     if client.exhausted_ns is None:
         return [Check("trace_outlasts_profile", "pass", "")]
