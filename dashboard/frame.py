@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dashboard.charts.style import ROLES, Role
+from dashboard.charts.style import REPEAT, ROLES, Role
 from dashboard.compare import LABELS
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.view import PARAMS
@@ -38,6 +38,8 @@ class Side:
     @property
     def place(self) -> str:
         """What the run is here; where a recording and a replay stand in each other's place, that is said."""
+        if self.role is REPEAT:
+            return self.role.name
         kinds = {"measured": "a recording", "replay": "a replay"}
         usual = "measured" if self.role is ROLES[0] else "replay"
         if self.bundle.kind == usual or self.bundle.kind not in kinds:

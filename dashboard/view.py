@@ -92,6 +92,7 @@ PAGES: dict[str, str] = {
     "identity": "Identity",
     "cohort": "Cohort",
     "percentiles": "Percentiles",
+    "repeats": "Repeats",
     "passes": "Passes",
     "coverage": "Coverage",
     "cache_events": "Cache events",

@@ -116,7 +116,7 @@ def open_link(page: str) -> None:
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
-    "Compare": ("verdict", "identity", "cohort", "percentiles"),
+    "Compare": ("verdict", "identity", "cohort", "percentiles", "repeats"),
     "Mechanism": ("passes", "coverage", "cache_events", "request"),
     "Explore": ("what_if", "ledger"),
 }
@@ -174,6 +174,13 @@ def choose_candidate(run_id: str) -> None:
     """Put a run into the pair bar as a candidate, as the last one where all places are taken."""
     replays = [one for one in st.session_state.get("r") or () if one != run_id]
     st.session_state["r"] = [*replays[: view.MAX_REPLAYS - 1], run_id]
+    st.session_state["ack"] = False
+
+
+def compare_first(run_id: str) -> None:
+    """Put a run into the first place of the replays, where every table compares with it; the others move down."""
+    replays = [one for one in st.session_state.get("r") or () if one != run_id]
+    st.session_state["r"] = [run_id, *replays][: view.MAX_REPLAYS]
     st.session_state["ack"] = False
 
 
@@ -304,16 +311,7 @@ def usable_replays(chosen: Sequence[str], found: Sequence[RunEntry]) -> list[tup
 
 def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
     measured = Side(ROLES[0], store().bundle(first))
-    replays = tuple(
-        Side(
-            own,
-            store().bundle(run_id),
-            pair_label(store(), first, run_id),
-            identity(store(), first, run_id).rows,
-            _coverage(run_id),
-        )
-        for own, run_id in others
-    )
+    replays = tuple(side(first, run_id, own) for own, run_id in others)
     state = st.session_state
     return Frame(
         measured,
@@ -325,6 +323,12 @@ def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
         dark(),
         permalink(page),
     )
+
+
+def side(measured: str, run_id: str, own: Role) -> Side:
+    """A run seen from the measured run."""
+    label, diffs = pair_label(store(), measured, run_id), identity(store(), measured, run_id).rows
+    return Side(own, store().bundle(run_id), label, diffs, _coverage(run_id))
 
 
 def _coverage(run_id: str) -> float | None:

@@ -35,6 +35,8 @@ ROLES: tuple[Role, ...] = (
     Role("candidate 4", "#5A5A5A", "#B8B8B8", "longdash", "x", "╌", "gray"),
 )
 """The measured run first, then the replays in the order of the pair bar."""
+REPEAT = Role("repeat", "#3F7F93", "#8CC7D6", "longdashdot", "cross", "┉", "blue")
+"""A repeat of the measured run that is not in the pair bar; one that is keeps the role of its place there."""
 
 DIVERGING = ((0.0, "#0B5A8A"), (0.25, "#7FB4D6"), (0.5, "#F2F0EC"), (0.75, "#EDA66F"), (1.0, "#B34700"))
 """Blue: the replay is lower; orange: it is higher."""

@@ -12,6 +12,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row
 from dashboard.compare.gates import Gate
+from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.metrics import METRICS
 from dashboard.queries import passes
@@ -62,15 +63,15 @@ def table(frame: Frame, store: Store, side: Side, rows: Sequence[Row], n: Mappin
     words = "gap = replay / measured - 1. " + " ".join(
         f"{label}: {definition}." for label, definition in {row.key.label: row.key.definition for row in rows}.items()
     )
-    return Answer(rows_table, _sql(frame, store, side, rows), columns(), n, words)
+    return Answer(rows_table, sql_of(frame, store, side, [row.key for row in rows]), columns(), n, words)
 
 
-def _sql(frame: Frame, store: Store, side: Side, rows: Sequence[Row]) -> str:
+def sql_of(frame: Frame, store: Store, side: Side, keys: Sequence[Key]) -> str:
     """The queries that the numbers of both sides were read off, each once."""
     texts: dict[str, None] = {}
     for run in (frame.measured, side):
         population = frame.population_of(run)
-        for metric in dict.fromkeys(row.key.metric for row in rows):
+        for metric in dict.fromkeys(key.metric for key in keys):
             if metric in METRICS:
                 text = sample(store, run.run_id, METRICS[metric], population).sql
             elif metric in ("pass_count", "pass_time"):

@@ -64,19 +64,41 @@ def repeats(store: Store, run_id: str) -> list[str]:
 
     Every field is the same on both sides or unknown on both, but for VARYING_FIELDS. Altered runs are left out.
     """
+    return sorted(other for other in _other_measured(store, run_id) if not _in_the_way(store, run_id, other))
+
+
+@dataclass(frozen=True, slots=True)
+class NearRepeat:
+    """A measured run that is no repeat, with the fields that keep it from being one."""
+
+    run_id: str
+    fields: tuple[FieldDiff, ...]
+
+
+def near_repeats(store: Store, run_id: str, most: int = 5) -> list[NearRepeat]:
+    """Measured runs that nearly repeat this one, those first that the fewest fields keep from it."""
+    found = [NearRepeat(other, _in_the_way(store, run_id, other)) for other in _other_measured(store, run_id)]
+    near = sorted((one for one in found if one.fields), key=lambda one: (len(one.fields), one.run_id))
+    return near[:most]
+
+
+def _other_measured(store: Store, run_id: str) -> list[str]:
     if store.bundle(run_id).kind != "measured":
         return []
-    others = [e.run_id for e in store.catalogue() if e.kind == "measured" and e.state == "ok" and e.run_id != run_id]
-    return sorted(other for other in others if _same_experiment(store, run_id, other))
+    return [e.run_id for e in store.catalogue() if e.kind == "measured" and e.state == "ok" and e.run_id != run_id]
 
 
-def _same_experiment(store: Store, run_id: str, other: str) -> bool:
-    def make() -> bool:
+def _in_the_way(store: Store, run_id: str, other: str) -> tuple[FieldDiff, ...]:
+    """The fields that differ between two runs or that only one of them knows, but for VARYING_FIELDS."""
+
+    def make() -> tuple[FieldDiff, ...]:
         rows = diff(store.catalog.manifest(run_id).identity, store.catalog.manifest(other).identity)
-        return all(
-            row.state in ("same", "unknown_both", "not_applicable") or (row.group, row.field) in VARYING_FIELDS
+        return tuple(
+            row
             for row in rows
+            if row.state not in ("same", "unknown_both", "not_applicable")
+            and (row.group, row.field) not in VARYING_FIELDS
         )
 
-    found: bool = store.remember(("same experiment", run_id, other), make)
+    found: tuple[FieldDiff, ...] = store.remember(("in the way", run_id, other), make)
     return found
