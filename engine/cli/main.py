@@ -1,4 +1,4 @@
-"""The commands that need no dashboard: import, fit, replay, parity, trace.
+"""The commands that need no dashboard: import, fit, replay, ladder, parity, trace.
 
 ``python -m engine.cli COMMAND`` runs them alone; the ``gapscope`` entry point has them beside its own.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.cli.ladder import Show, add_ladder
 from engine.cli.replay import add_replay
 from engine.cli.shared import (
     Commands,
@@ -28,9 +29,12 @@ __all__ = ["main", "register", "store_options", "stores_of"]
 # Commands import what they need when they run, so that `--help` and `runs` answer at once.
 
 
-def register(commands: Commands) -> None:
-    """Add the engine's commands to an argparse sub-command group."""
-    for add in (_add_import, _add_fit, add_replay, _add_parity, _add_trace):
+def register(commands: Commands, show_ladder: Show | None = None) -> None:
+    """Add the engine's commands to an argparse sub-command group; ``show_ladder`` is called after one was built."""
+    for add in (_add_import, _add_fit, add_replay):
+        add(commands)
+    add_ladder(commands, show_ladder)
+    for add in (_add_parity, _add_trace):
         add(commands)
 
 
