@@ -352,6 +352,16 @@ def test_knobs_of_a_link_are_changes(opened: Open, paired: Path) -> None:
     assert "**lanes** 4 → 2" in words(app)
 
 
+def test_the_host_model_is_a_what_if(opened: Open, paired: Path) -> None:
+    app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_host_model="given", k_host_prompt_token_us="20")
+    assert not app.exception
+    assert app.selectbox(key="k_host_model").options == ["off", "fitted", "given"]
+    assert "**host\\_model** off → given" in words(app)
+    assert "host_prompt_token_us 0.0 → 20.0" in plain(words(app)).replace("**", "")
+    app.selectbox(key="k_host_model").set_value("off").run()
+    assert "host_prompt_token_us=20 has no effect" in plain(app.error[0].value)
+
+
 def test_a_run_without_a_model_needs_passes_to_fit_on(opened: Open, paired: Path) -> None:
     app = opened(paired, "what_if", base=run_id(paired, "ample8-replay"))
     assert "holds no timing model" in words(app)
