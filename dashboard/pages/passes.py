@@ -3,61 +3,81 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import passes
+from dashboard.charts import pass_gap, pass_model, pass_time, passes
 from dashboard.charts.draw import draw
 
 frame, store = widgets.frame("passes"), widgets.store()
 
-draw(frame, "classes", "Passes and their time, by class", *passes.classes(frame, store))
-
-with st.container(horizontal=True, vertical_alignment="bottom"):
-    pass_class = widgets.control("cls")
-    along = widgets.control("along")
-    log = widgets.control("pass_y", label="Duration axis") == "log"
-
-
-def _text(key: object) -> str:
-    return str(key[0] if isinstance(key, list) else key)
-
 
 def choose() -> None:
-    """Remember the cell that was clicked."""
+    """Remember the class and the cell that were clicked."""
     clicked = st.session_state["plot-geometry"]["selection"]["points"]
-    st.session_state["cell"] = _text(clicked[0]["customdata"]) if clicked else ""
+    st.session_state["cell"] = ""
+    if clicked:
+        key = clicked[0]["customdata"]
+        name, _, st.session_state["cell"] = str(key[0] if isinstance(key, list) else key).partition(":")
+        st.session_state["cls"] = name
 
 
+def forget() -> None:
+    """A cell belongs to a class."""
+    st.session_state["cell"] = ""
+
+
+draw(frame, "classes", "Passes and their time, by class", *passes.classes(frame, store))
 for side in frame.replays[:1]:
-    chart = passes.geometry(frame, store, side, pass_class)
+    sides = (frame.measured, side)
+    rows, figure, words = pass_gap.gap(frame, store, side)
+    draw(frame, "gap", "What each class makes of the gap in pass time, s", rows, figure, note=words, sides=sides)
+    rows, figure, words = passes.geometry(frame, store, side)
     draw(
         frame,
         "geometry",
-        f"Error of the mean {passes.WORDS[pass_class]} pass at equal geometry, %",
-        *chart,
-        note="Blue: the passes of the replay are shorter; orange: longer. Click a cell for its passes.",
-        sides=(frame.measured, side),
+        "Error of the mean pass at equal geometry, %",
+        rows,
+        figure,
+        note="Blue: the passes of the replay are shorter; orange: longer. A dot's area is the share of measured time. "
+        f"Click a cell for its passes.{words}",
+        sides=sides,
         on_select=choose,
     )
-widgets.control("cell", label="Cell (click one above)", width=180, placeholder="none")
+
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    pass_class = widgets.control("cls", on_change=forget)
+    widgets.control("cell", label="Cell (click one above)", width=180, placeholder="none")
+    along = widgets.control("along")
+    log = widgets.control("pass_y", label="Duration axis") == "log"
 cell = passes.cell_of(pass_class, st.session_state.get("cell") or "")
 if cell:
-    draw(frame, "cell", "Passes in the cell", passes.in_cell(frame, store, pass_class, cell), height=260)
+    inside = passes.in_cell(frame, store, pass_class, cell)
+    note = "Choose a row for links to the requests that were in the pass."
+    picked = draw(frame, "cell", "Passes in the cell", inside, note=note, height=260, on_select="rerun")
+    with st.container(horizontal=True, gap="small"):
+        for row in picked["selection"]["rows"] if picked else ():
+            for turn in passes.turns_in(inside, row):
+                widgets.request_link(turn)
 
 draw(
     frame,
     "durations",
-    f"Duration of {passes.WORDS[pass_class]} passes, ms",
-    *passes.durations(frame, store, pass_class, along, log),
+    f"Duration of {passes.WORDS[pass_class]} passes",
+    *pass_model.durations(frame, store, pass_class, along, log),
     note="Marks: p50 of the measured passes, larger where there are more; dashes: p10, p90. "
-    "Lines: what the replay's timing says of the mean geometry of these passes.",
+    "Lines: what the replay's timing says of the mean geometry of these passes; its errors are those of single passes.",
 )
+rows, figure, words = pass_model.drift(frame, store)
+draw(frame, "drift", "Error of the timing model on the measured passes over time", rows, figure, note=words)
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    begin = widgets.control("pass_from", step=10.0, width=160)
-    length = widgets.control("pass_span", step=10.0, width=160)
-draw(frame, "timeline", "Batch composition over time", *passes.timeline(frame, store, begin, length))
+    begin = widgets.control("pass_from", step=5.0, width=160)
+    length = widgets.control("pass_span", step=5.0, width=160)
+rows, figure, words = pass_time.timeline(frame, store, begin, length)
+draw(frame, "timeline", "Batch composition over time", rows, figure, note=words)
 
-rows, ranks = passes.balance(frame, store)
+rows, ranks = pass_time.balance(frame, store)
 if ranks > 1:
     draw(frame, "ranks", "Work and time by rank", rows)
+    rows, figure, words = pass_time.spread(frame, store)
+    draw(frame, "spread", "Ranks of one step, over time", rows, figure, note=words)
 else:
     st.caption("Rank balance: these runs have a single rank, so there is nothing to balance.")

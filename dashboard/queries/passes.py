@@ -30,7 +30,6 @@ CLASS_AXES: dict[str, tuple[str, str]] = {
 class Cell:
     """A cell of pass geometry; None is any. Token cells count half octaves, -1 is zero tokens."""
 
-    prefill_requests: int | None = None
     new_cell: int | None = None
     prefill_kv_cell: int | None = None
     decode_requests: int | None = None
@@ -47,41 +46,25 @@ def classes(store: Store, run_id: str, population: Population) -> Result:
     return store.query("pass_classes", runs={"run": run_id}, population=population)
 
 
-def geometry(
-    store: Store, measured: str, replay: str, population: Population, pass_class: str, per_octave: int = PER_OCTAVE
-) -> Result:
-    """Cells of equal geometry, most time first: counts, time, means and time shares of both sides.
+def geometry_map(store: Store, measured: str, replay: str, population: Population) -> Result:
+    """Cells on the two axes of each class: columns ``class, x_cell, y_cell, error, measured_passes, replay_passes,
+    measured_time_share, replay_time_share, worth_ns``; shares are of all pass time of a side.
 
-    ``error`` is replay mean / measured mean - 1, NULL in cells that one side does not hold.
-    """
-    return store.query(
-        "geometry",
-        {"per_octave": per_octave, "class": pass_class},
-        runs={"measured": measured, "replay": replay},
-        population=population,
-        row_cap=5000,
-    )
-
-
-def geometry_map(
-    store: Store, measured: str, replay: str, population: Population, pass_class: str, per_octave: int = PER_OCTAVE
-) -> Result:
-    """The shared cells laid on the class's two axes: columns ``x_cell, y_cell, error, measured_passes, replay_passes,
-    measured_time_share``.
-
-    ``error`` weighs the cells that fall together by the measured passes, so composition inside a mark does not enter.
+    ``error`` weighs the finer cells that fall together by the measured passes, so composition inside a mark does not
+    enter; it is NULL where the two sides hold no equal geometry.
     """
     return store.query(
         "geometry_map",
-        {"per_octave": per_octave, "class": pass_class},
+        {"per_octave": PER_OCTAVE},
         runs={"measured": measured, "replay": replay},
         population=population,
-        row_cap=5000,
+        row_cap=15_000,
     )
 
 
 def same_geometry(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """By class: share of each side's time in shared cells, and the signed error there weighted by measured passes."""
+    """By class: the gap in pass time, ``gap_ns = count_ns + geometry_ns + duration_ns``, and how much of each side's
+    time lies in shared cells, with the signed error there weighted by measured passes."""
     return store.query(
         "same_geometry",
         {"per_octave": PER_OCTAVE},
@@ -91,21 +74,14 @@ def same_geometry(store: Store, measured: str, replay: str, population: Populati
 
 
 def cell_passes(
-    store: Store,
-    run_id: str,
-    population: Population,
-    pass_class: str,
-    cell: Cell,
-    per_octave: int = PER_OCTAVE,
-    top: int = 200,
+    store: Store, run_id: str, population: Population, pass_class: str, cell: Cell, top: int = 200
 ) -> Result:
-    """The passes of one run inside a cell, in order of time."""
+    """The passes of one run inside a cell, in order of time, with the source-turns that were in them."""
     return store.query(
         "cell_passes",
         {
-            "per_octave": per_octave,
+            "per_octave": PER_OCTAVE,
             "top": top,
-            "prefill_requests": cell.prefill_requests,
             "new_cell": cell.new_cell,
             "prefill_kv_cell": cell.prefill_kv_cell,
             "decode_requests": cell.decode_requests,
@@ -115,6 +91,13 @@ def cell_passes(
         runs={"run": run_id},
         population=population,
     )
+
+
+def samples(store: Store, run_id: str, most: int = 50_000) -> Result:
+    """Single passes of all phases with geometry (``AXES``) and duration; evenly thinned where there are more than
+    ``most``."""
+    every = max(-(-(store.bundle(run_id).rows("passes") or 0) // most), 1)
+    return store.query("pass_samples", {"every": every}, runs={"run": run_id}, row_cap=None, keep=False)
 
 
 def axis_limit(store: Store, run_ids: tuple[str, ...], population: Population, pass_class: str, axis: str) -> int:
@@ -151,5 +134,12 @@ def between(store: Store, run_id: str, span: Span, row_cap: int = 2000) -> Resul
 
 
 def rank_balance(store: Store, run_id: str, population: Population) -> Result:
-    """Passes, tokens and time by worker and rank."""
+    """Passes, tokens and time by worker and rank; of the steps taken together: ``slowest_steps, slowest_share,
+    waited_ns``."""
     return store.query("rank_balance", runs={"run": run_id}, population=population)
+
+
+def rank_steps(store: Store, run_id: str, population: Population, span: Span, bins: int = 200) -> Result:
+    """Steps that ranks take together over time: ``time_ns, steps, longest_ns, spread_ns, widest_ns, above_mean_ns,
+    mostly_slowest``; no rows where none are."""
+    return store.query("rank_steps", {"bins": bins, **span.params()}, runs={"run": run_id}, population=population)

@@ -165,31 +165,36 @@ def test_same_geometry_by_hand(root: Path) -> None:
     measured = write(root, "m", [request("a")], passes=left)
     replay = write(root, "r", [request("a")], kind="replay", passes=right)
     store = Store([root])
-    shared, own = passes.geometry(store, measured, replay, HEADLINE, "decode_only").rows()
-    assert own["error"] is None or shared["error"] is None
-    cell = shared if shared["error"] is not None else own
-    assert (cell["measured_passes"], cell["replay_passes"]) == (2, 5)
-    assert cell["error"] == pytest.approx(18 / 15 - 1)
-    assert cell["measured_time_share"] == pytest.approx(0.3)
+    shared, own = passes.geometry_map(store, measured, replay, HEADLINE).rows()
+    assert (shared["class"], own["error"], own["measured_passes"], own["replay_passes"]) == ("decode_only", None, 1, 0)
+    assert (shared["measured_passes"], shared["replay_passes"]) == (2, 5)
+    assert shared["error"] == pytest.approx(18 / 15 - 1)
+    assert shared["worth_ns"] == 5 * 3 * MS  # five replayed passes, each 3 ms above the measured mean of 15
+    assert (shared["measured_time_share"], shared["replay_time_share"]) == (pytest.approx(0.3), 1)
     summary = passes.same_geometry(store, measured, replay, HEADLINE).one()
     assert summary["measured_time_shared"] == pytest.approx(0.3)
     assert summary["replay_time_shared"] == pytest.approx(1)
     assert summary["error"] == pytest.approx(0.2)
-    marks = passes.geometry_map(store, measured, replay, HEADLINE, "decode_only").rows()
-    assert [m["error"] for m in marks if m["error"] is not None] == pytest.approx([0.2])
+    # 90 ms against 100: two passes more at the mean of 33.3, five of them 3 ms longer than measured, and the rest
+    parts = [summary[f"{name}_ns"] / MS for name in ("gap", "count", "duration", "geometry")]
+    assert parts == pytest.approx([-10, 2 * 100 / 3, 15, -10 - 200 / 3 - 15])
     inside = passes.cell_passes(
-        store, measured, HEADLINE, "decode_only", passes.Cell(decode_requests=1, decode_kv_cell=cell["decode_kv_cell"])
+        store, measured, HEADLINE, "decode_only", passes.Cell(decode_requests=1, decode_kv_cell=shared["x_cell"])
     )
     assert [row["pass_index"] for row in inside.rows()] == [0, 1]
-    low, high = passes.cell_bounds(cell["decode_kv_cell"])
+    low, high = passes.cell_bounds(shared["x_cell"])
     assert low <= 100 < high
 
 
 def test_a_run_against_itself_has_no_geometry_error(samples: Store) -> None:
     run_id = sample_id("tight8")
-    for name in passes.CLASS_AXES:
-        errors = [r["error"] for r in passes.geometry(samples, run_id, run_id, HEADLINE, name).rows()]
-        assert errors == pytest.approx([0.0] * len(errors))
+    rows = passes.geometry_map(samples, run_id, run_id, HEADLINE).rows()
+    assert {row["class"] for row in rows} == set(PASS_CLASSES[:3])
+    assert [row["error"] for row in rows] == pytest.approx([0.0] * len(rows), abs=1e-12)
+    assert sum(row["measured_time_share"] for row in rows) == pytest.approx(1)
+    for row in passes.same_geometry(samples, run_id, run_id, HEADLINE).rows():
+        parts = [row[f"{name}_ns"] for name in ("gap", "count", "duration", "geometry")]
+        assert parts == pytest.approx([0, 0, 0, 0], abs=1)
 
 
 def test_duration_curve_counts_every_pass(samples: Store) -> None:
