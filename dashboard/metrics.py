@@ -247,6 +247,17 @@ STATISTICS = ("mean", *(f"p{p:g}" for p in PERCENTILES), "std", "min", "max")
 
 HEADLINE_STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 
+LADDER_NUMBERS: dict[str, str] = {
+    f"{name}.{statistic}": f"{METRICS[name].label} {statistic}"
+    for name in HEADLINE_METRICS
+    for statistic in ("mean", "p50", "p90", "p99")
+} | {
+    f"request_rate.{Window.FIXED}": "request rate",
+    "hit_ratio.tokens": "token hit ratio",
+    "preemptions.requests": "preemptions",
+}
+"""The numbers whose gaps a ladder splits, mean and tail, with their names in a sentence."""
+
 PASS_CLASSES = ("prefill_only", "decode_only", "mixed", "idle")
 
 

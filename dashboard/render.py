@@ -72,7 +72,22 @@ PLACES = dict.fromkeys(("measured_repeat", "replay_pair", "same_run"), ("referen
 """What the two sides are called where they are not a recording and a replay; the columns keep their names."""
 
 HEAD = ("metric", "statistic", "unit", "measured", "replay", "gap", "noise", "n measured", "n replay", "state")
-_LEFT = {"metric", "statistic", "unit", "state", "phase", "gate", "verdict", "reason", "run", "kind", "side"}
+_LEFT = {
+    "metric",
+    "name",
+    "taken from the measurement",
+    "statistic",
+    "unit",
+    "state",
+    "phase",
+    "gate",
+    "verdict",
+    "reason",
+    "run",
+    "kind",
+    "side",
+    "part",
+}
 
 
 def cells(row: Row) -> tuple[str, ...]:

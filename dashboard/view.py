@@ -96,6 +96,7 @@ PAGES: dict[str, str] = {
     "passes": "Passes",
     "coverage": "Coverage",
     "cache_events": "Cache events",
+    "ladder": "Ladder",
     "request": "Request",
     "what_if": "What-if",
     "ledger": "Ledger",
@@ -166,6 +167,7 @@ _TABLE: tuple[Param, ...] = (
     Param("ack", bool, False, SHARED, "Compare anyway: I know that these runs are not like for like"),
     Param("find", str, "", "runs", "Search"),
     Param("kind", list, (), "runs", "Kind", ("measured", "replay", "sweep", "imported_summary")),
+    Param("rungs", bool, False, "runs", "Rungs of ladders", help="List the replays between a prediction and a run"),
     Param(
         "gates",
         str,
@@ -233,6 +235,17 @@ _TABLE: tuple[Param, ...] = (
     _scale("pass_y", "passes"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
     Param("conv", str, "", "cache_events", "Conversation"),
+    Param(
+        "ladder_number",
+        str,
+        "ttft.mean",
+        "ladder",
+        "Number",
+        tuple(metrics.LADDER_NUMBERS),
+        words=metrics.LADDER_NUMBERS,
+    ),
+    Param("ladder_check", str, "", "ladder", "Check"),
+    Param("ladder_pass", int, -1, "ladder", "Pass (choose one above)", low=-1, high=1e9),
     Param("turn", str, "", "request", "Source-turn", help="Conversation and turn, as in s0003/2; type or choose"),
     Param("turn_by", str, "e2e", "request", "Largest difference in", REQUEST_METRICS, words=_METRIC_WORDS),
     Param(

@@ -29,18 +29,30 @@ COLUMNS = (
     Column("model", "Model", width=90),
     Column("hardware", "Hardware", width=110),
     Column("engine", "Engine", width=110),
+    Column("place", "Part of", width=260),
     Column("problem", "Problem", width=300),
 )
 
 
-def filtered(entries: Sequence[RunEntry], text: str, kinds: Sequence[str]) -> list[RunEntry]:
-    """Entries of these kinds in which every word of the text occurs."""
+def filtered(entries: Sequence[RunEntry], text: str, kinds: Sequence[str], rungs: bool = True) -> list[RunEntry]:
+    """Entries of these kinds in which every word of the text occurs; without ``rungs``, sound ones of ladders are not
+    listed."""
     words = text.lower().split()
 
     def holds(entry: RunEntry) -> bool:
-        facts = (entry.run_id, entry.title, entry.model, entry.hardware, entry.engine, entry.kind, entry.state)
+        facts = (
+            entry.run_id,
+            entry.title,
+            entry.model,
+            entry.hardware,
+            entry.engine,
+            entry.kind,
+            entry.state,
+            entry.place,
+        )
         where = " ".join(str(fact) for fact in facts).lower()
-        return all(word in where for word in words) and (not kinds or entry.kind in kinds)
+        listed = rungs or not entry.ladder or entry.state != "ok"
+        return listed and all(word in where for word in words) and (not kinds or entry.kind in kinds)
 
     return [entry for entry in entries if holds(entry)]
 
@@ -60,6 +72,7 @@ def table(entries: Sequence[RunEntry]) -> pa.Table:
             "model": entry.model,
             "hardware": entry.hardware,
             "engine": entry.engine,
+            "place": entry.place or None,
             "problem": entry.problem,
         }
         for entry in entries

@@ -1,4 +1,4 @@
-"""Replays and imports in processes of their own; everything known about a job lies in files.
+"""Replays, imports and ladders in processes of their own; everything known about a job lies in files.
 
 A job is a folder ``<store>/.jobs/<id>/``. Its id is a digest of what is asked for, so asking twice is one job.
 ``spec.json`` says what to do, the worker (:mod:`dashboard.jobs.worker`) writes ``worker.json`` (pid and start time),
@@ -42,13 +42,23 @@ class Job:
     state: str  # waiting | running | done | failed | canceled | lost
     created_s: float
     progress: Mapping[str, Any] = field(default_factory=dict)
-    run_id: str | None = None
+    result: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
 
     @property
     def title(self) -> str:
         """What the job does, in the words of who asked for it."""
         return str(self.spec.get("title") or self.id)
+
+    @property
+    def run_id(self) -> str | None:
+        """The run that it made; None of a job that makes several."""
+        return self.result.get("run_id")
+
+    @property
+    def run_ids(self) -> list[str]:
+        """Every run that it made or found."""
+        return [self.run_id] if self.run_id else list(self.result.get("run_ids") or ())
 
     @property
     def final(self) -> bool:
@@ -81,7 +91,7 @@ def submit(store: Path, spec: Mapping[str, Any], upload: tuple[str, bytes] | Non
     identity = json.dumps(spec, sort_keys=True).encode() + (upload[1] if upload else b"")
     folder = jobs_folder(store) / hashlib.sha256(identity).hexdigest()[:16]
     known = read(folder)
-    if known and (known.state in ("waiting", "running") or (known.state == "done" and _run_exists(store, known))):
+    if known and (known.state in ("waiting", "running") or _stands(store, known)):
         return known
     waiting = [job for job in list_jobs(store) if not job.final]
     if len(waiting) >= MAX_RUNNING + MAX_WAITING:
@@ -158,16 +168,17 @@ def read(folder: Path) -> Job | None:
     worker = read_json(folder / "worker.json")  # before the ends: a worker that ends in between is seen as ended
     alive = is_alive(worker) if worker else time.time() - created < STARTUP_S
     progress = read_json(folder / "progress.json") or {}
-    state, run_id, message = ("running" if progress else "waiting"), None, ""
+    state, message = ("running" if progress else "waiting"), ""
     if (result := read_json(folder / "result.json")) is not None:
-        state, run_id = "done", str(result["run_id"])
+        state, message = "done", str(result.get("message") or "")
     elif (error := read_json(folder / "error.json")) is not None:
         state, message = "failed", str(error["message"])
     elif (folder / "canceled.json").exists():
-        state, message = "canceled", "Canceled; nothing was written."
+        kept = "rungs that were complete stay" if head["spec"].get("do") == "ladder" else "nothing was written"
+        state, message = "canceled", f"Canceled; {kept}."
     elif not alive:
         state, message = "lost", "The worker ended without a word. " + log_tail(folder)
-    return Job(folder.name, folder, head["spec"], state, created, progress, run_id, message)
+    return Job(folder.name, folder, head["spec"], state, created, progress, result or {}, message)
 
 
 def log_tail(folder: Path, lines: int = 4) -> str:
@@ -211,8 +222,14 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     partial.replace(path)
 
 
-def _run_exists(store: Path, job: Job) -> bool:
-    return bool(job.run_id) and (store / str(job.run_id) / "run.json").is_file()
+def _stands(store: Path, job: Job) -> bool:
+    """Whether a job is done and nothing would come of doing it again."""
+    if job.state != "done" or job.result.get("again"):
+        return False
+    roots = [store, *map(Path, job.spec.get("stores") or ())]
+    return bool(job.run_ids) and all(
+        any((root / run_id / "run.json").is_file() for root in roots) for run_id in job.run_ids
+    )
 
 
 def _forget_old(store: Path) -> None:

@@ -4,6 +4,7 @@ Jobs take turns: a worker waits until every job asked for before it has ended. W
 
 * ``{"do": "replay", "base": RUN, "changes": {KNOB: VALUE}, "fit": ["RUN[:PHASE,...]"]}``: replay a run with changes,
 * ``{"do": "import"}``: import the file in ``upload/``,
+* ``{"do": "ladder", "measured": RUN, "base": RUN}``: build the rungs between a prediction and a measured run,
 
 each with a ``title`` and the folders of the ``stores``.
 """
@@ -28,8 +29,9 @@ from engine import knobs as knob_table
 from engine.bundle import Bundle, find_bundle, measured_runs, slugify
 from engine.errors import GapscopeError
 from engine.importers import import_any
+from engine.ladder import build_ladder
 from engine.replay import Canceled, knobs_from_run, replay
-from engine.timing import FitSource, fit
+from engine.timing import FitSource, fit, model_for
 from engine.traces import stored_trace
 
 WALL_LIMIT_S = 3600
@@ -53,9 +55,8 @@ def main(folder: Path) -> int:
         _wait_for_turn(folder, float(head["created_s"]))
         signal.alarm(WALL_LIMIT_S)
         jobs.write_json(folder / "progress.json", {"words": "starting", "share": None})
-        doing = {"replay": _replay, "import": _import}[head["spec"]["do"]]
-        run_id = doing(folder, head["spec"], Path(head["store"]))
-        jobs.write_json(folder / "result.json", {"run_id": run_id})
+        doing = {"replay": _replay, "import": _import, "ladder": _ladder}[head["spec"]["do"]]
+        jobs.write_json(folder / "result.json", doing(folder, head["spec"], Path(head["store"])))
     except GapscopeError as error:
         jobs.write_json(folder / "error.json", {"message": str(error)})
     except (_Stopped, Canceled) as stopped:
@@ -88,13 +89,13 @@ def _wait_for_turn(folder: Path, created_s: float) -> None:
         time.sleep(LOOK_EVERY_S)
 
 
-def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
+def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
     stores = [Path(text) for text in spec["stores"]]
     base = find_bundle(stores, spec["base"])
     base.require_intact()
     values = knob_table.resolve(spec["changes"], knobs_from_run(base))
     like = base if base.kind == "measured" else (_found(stores, base.lineage.get("like")) or base)
-    model = _model(base, stores, spec.get("fit") or ()) if values["timing"] == "fpm" else None
+    model = _model(base, stores, spec.get("fit") or (), values["timing"])
     digest = base.identity.value("trace", "digest")
     if not digest:
         raise GapscopeError(
@@ -110,7 +111,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
         jobs.write_json(folder / "progress.json", {"words": words, "share": share})
 
     slug = f"{base.run_id.rpartition('-')[0]}-what-if"[:60]
-    return replay(
+    run_id = replay(
         trace,
         values,
         model,
@@ -122,6 +123,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
         parent_run=base.run_id if base.kind == "replay" else None,
         progress=progress,
     )
+    return {"run_id": run_id}
 
 
 def _found(stores: Sequence[Path], run_id: str | None) -> Bundle | None:
@@ -131,8 +133,12 @@ def _found(stores: Sequence[Path], run_id: str | None) -> Bundle | None:
         return None  # the run that the base stands for lies elsewhere
 
 
-def _model(base: Bundle, stores: Sequence[Path], sources: Sequence[str]) -> dict[str, Any]:
-    """The model of the base replay, or one fitted on the passes that the job names."""
+def _model(base: Bundle, stores: Sequence[Path], sources: Sequence[str], timing: str) -> dict[str, Any] | None:
+    """The model of the base replay, one fitted on the passes that the job names, or recorded passes as they are."""
+    if timing == "fixed":
+        return None
+    if timing == "measured":
+        return model_for(base, stores)
     if sources:
         named = []
         for text in sources:
@@ -147,14 +153,37 @@ def _model(base: Bundle, stores: Sequence[Path], sources: Sequence[str]) -> dict
     return model
 
 
-def _import(folder: Path, spec: Mapping[str, Any], store: Path) -> str:
+def _ladder(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
+    """Every rung with its run, or with the reason why it could not be built; the latter is worth another try."""
+    stores = [Path(text) for text in spec["stores"]]
+    measured, base = (find_bundle(stores, spec[name]) for name in ("measured", "base"))
+    for bundle in (measured, base):
+        bundle.require_intact()
+
+    def progress(share: float, words: str) -> None:
+        jobs.write_json(folder / "progress.json", {"words": words, "share": share})
+
+    found = build_ladder(measured, base, stores=stores, store=store, progress=progress, cancel=None)
+    rungs = [{"rung": rung.number, "run_id": rung.run_id, "why": rung.why} for rung in found.rungs]
+    lacking = [rung for rung in rungs if not rung["run_id"]]
+    built = f"{len(rungs) - len(lacking)} of {len(rungs)} rungs"
+    why = " ".join(f"Rung {rung['rung']}: {rung['why']}" for rung in lacking)
+    return {
+        "run_ids": [rung["run_id"] for rung in rungs if rung["run_id"]],
+        "rungs": rungs,
+        "again": bool(lacking),
+        "message": f"{built}. {why}".strip(),
+    }
+
+
+def _import(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
     uploads = list((folder / "upload").iterdir())
     if len(uploads) != 1:
         raise GapscopeError("The uploaded file is gone: upload it again.")
     target = folder / "unpacked"
     source = unpack(uploads[0], target)
     try:
-        return import_any(source, store)
+        return {"run_id": import_any(source, store)}
     except GapscopeError as error:
         name = uploads[0].name
         raise GapscopeError(str(error).replace(str(source), name).replace(str(target), name)) from None

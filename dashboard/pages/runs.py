@@ -14,7 +14,8 @@ entries = widgets.entries()
 with st.container(horizontal=True, vertical_alignment="bottom"):
     text = widgets.control("find", width=260, placeholder="name, model, hardware, engine")
     kinds = widgets.control("kind", width=420, placeholder="every kind")
-shown = runs.filtered(entries, text, kinds)
+    rungs = widgets.control("rungs") if any(entry.ladder for entry in entries) else False
+shown = runs.filtered(entries, text, kinds, rungs)
 
 if not entries:
     st.info(f"This store is empty ({escape(', '.join(root.name for root in store.roots))}). Import a recording below.")
@@ -40,7 +41,8 @@ else:
     if picked:
         entry = shown[picked[0]]
         with st.container(border=True, key="picked", gap="small"):
-            st.markdown(f"**{escape(entry.title)}** · {escape(entry.run_id)}")
+            place = f" · {escape(entry.place)}" if entry.place else ""
+            st.markdown(f"**{escape(entry.title)}** · {escape(entry.run_id)}{place}")
             if entry.problem:
                 st.error(escape(entry.problem))
             for line in runs.checks(store, entry):

@@ -43,6 +43,8 @@ in_pair = [one for one in (*(st.session_state.get("r") or ()), st.session_state.
 left, right = st.columns([1, 1])
 with left:
     base_id = widgets.control("base", options=known, default=(in_pair or known)[0], on_change=restart)
+    if place := next((entry.place for entry in entries if entry.run_id == base_id), ""):
+        st.caption(f"This run is {escape(place)}: its knobs are kept, what it took from the measurement is not.")
 base = store.bundle(base_id)
 now = what_if.base_values(base)
 with right:

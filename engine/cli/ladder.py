@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from engine.bundle import Bundle
     from engine.ladder import BuiltRung, Ladder
 
-Show = Callable[[Sequence[Path], "Ladder"], None]
-"""Called with the stores and a ladder that was built."""
+Show = Callable[[argparse.Namespace, Sequence[Path], "Ladder"], None]
+"""Called with the arguments, the stores and a ladder that was built, in place of listing its runs."""
 
 
 def add_ladder(commands: Commands, show: Show | None = None) -> None:
@@ -57,16 +57,17 @@ def _ladder(arguments: argparse.Namespace, show: Show | None) -> int:
         if arguments.fit:
             base = _predict(measured, arguments, stores, bar)
         else:
-            base = sound_run(stores, arguments.base or _only_replay(measured, stores))
+            base = sound_run(stores, arguments.base or only_replay(measured, stores))
         if arguments.dry_run:
             _print(base.run_id, plan_ladder(measured, base, stores=stores), measured.run_id, built="can be built")
             return 0
         ladder = build_ladder(measured, base, stores=stores, store=stores[-1], progress=bar.show)
     finally:
         bar.clear()
-    _print(base.run_id, ladder.rungs, measured.run_id)
-    if show is not None:
-        show(stores, ladder)
+    if show is None:
+        _print(base.run_id, ladder.rungs, measured.run_id)
+    else:
+        show(arguments, stores, ladder)
     return 0
 
 
@@ -95,7 +96,7 @@ def _predict(measured: Bundle, arguments: argparse.Namespace, stores: Sequence[P
     return find_bundle(stores, run_id)
 
 
-def _only_replay(measured: Bundle, stores: Sequence[Path]) -> str:
+def only_replay(measured: Bundle, stores: Sequence[Path]) -> str:
     """The one replay in the stores that predicts the run.
 
     Raises:

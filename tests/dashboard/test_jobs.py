@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from dashboard import jobs
+from dashboard.jobs import ladder as ladder_jobs
 from dashboard.jobs import worker
 from engine.bundle import find_bundle, list_bundles
 from engine.errors import GapscopeError
@@ -160,6 +161,57 @@ def test_a_store_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(GapscopeError, match="cannot be written"):
         jobs.submit(tmp_path / "file", {"do": "import", "title": "x", "stores": []})
+
+
+def ladder_spec(store: Path, base: str = "ample8-predicted") -> dict[str, Any]:
+    names = [find_bundle([SAMPLES], name).run_id for name in ("ample8", base)]
+    return ladder_jobs.spec(*names, [SAMPLES, store])
+
+
+def test_a_ladder_becomes_its_rungs_and_asking_again_is_the_same_job(store: Path) -> None:
+    asked = jobs.submit(store, ladder_spec(store))
+    assert asked.title == "ladder ample8 / ample8-predicted"
+    done = work(asked)
+    assert (done.state, done.message) == ("done", "5 of 5 rungs.")
+    assert ladder_jobs.reasons(done) == {}
+    assert done.run_id is None
+    rungs = [find_bundle([store], run_id) for run_id in done.run_ids]
+    assert [rung.lineage["rung"] for rung in rungs] == [1, 2, 3, 4, 5]
+    assert not any(rung.verify() for rung in rungs)
+    assert jobs.submit(store, ladder_spec(store)).state == "done"
+    assert jobs.read_json(done.folder / "progress.json")
+    found = ladder_jobs.latest(store, asked.spec["measured"], asked.spec["base"])
+    assert found is not None
+    assert found.id == asked.id
+    assert ladder_jobs.latest(store, asked.spec["measured"], "other-0123456789ab") is None
+    for file in (store / done.run_ids[2]).iterdir():
+        file.unlink()
+    assert jobs.submit(store, ladder_spec(store)).state == "waiting"  # a rung is gone
+
+
+def test_runs_that_make_no_ladder_are_said(store: Path) -> None:
+    failed = work(jobs.submit(store, ladder_spec(store, "ample8_repeat")))
+    assert failed.state == "failed"
+    assert "a ladder starts from a replay" in failed.message
+    assert list_bundles(store) == []
+
+
+def test_a_ladder_with_a_rung_that_could_not_be_built_may_be_asked_again(store: Path) -> None:
+    asked = jobs.submit(store, ladder_spec(store))
+    rungs = [{"rung": 3, "run_id": None, "why": "No cached tokens."}]
+    jobs.write_json(asked.folder / "result.json", {"run_ids": [], "rungs": rungs, "again": True, "message": "4 of 5."})
+    done = jobs.read(asked.folder)
+    assert (done.state, done.message) == ("done", "4 of 5.")
+    assert ladder_jobs.reasons(done) == {3: "No cached tokens."}
+    assert jobs.submit(store, ladder_spec(store)).state == "waiting"
+
+
+def test_a_canceled_ladder_says_what_stays(store: Path) -> None:
+    asked = jobs.submit(store, ladder_spec(store))
+    jobs.write_json(asked.folder / "canceled.json", {})
+    after = jobs.read(asked.folder)
+    assert after is not None
+    assert after.message == "Canceled; rungs that were complete stay."
 
 
 def test_an_upload_that_is_no_archive_fails_and_is_removed(store: Path) -> None:

@@ -1,0 +1,282 @@
+"""What each step of a ladder does to a number, and which layer holds the largest part of its gap.
+
+Only neighbours are compared. A difference leads from the prediction towards the measurement: value at the upper rung
+minus value at the lower one, so that the differences of a number sum to measured minus prediction. Where a rung is
+missing, its layer belongs to the step that takes it together with others, which that step cannot tell apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+
+from dashboard.catalogue import RunEntry
+from dashboard.compare.noise import Noise, noise
+from dashboard.compare.numbers import Key, Number, number
+from dashboard.metrics import HEADLINE, LADDER_NUMBERS, Estimator, Population
+from dashboard.queries.identity import repeats
+from dashboard.store import Store
+from engine.ladder.rungs import RUNGS
+
+TOP = RUNGS[-1].number
+"""The measured run's place on the ladder."""
+KEYS = tuple(Key.parse(text) for text in LADDER_NUMBERS)
+IMPLIED = {5: (3,)}
+"""A batch says how many tokens were computed before, so whoever takes the batches takes the reuse."""
+READERS = 2
+"""Threads that read the rungs of a ladder."""
+CANCELING = 0.01
+"""Steps below this share of the measured value are too small to be said to cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One number over one step.
+
+    ``difference`` is in the number's unit, ``relative`` is that over the measured value. ``inside`` says whether a
+    replay that is off by this step alone would lie inside the noise of the measured side; None where that is unknown.
+    ``since`` is the rung of ``left``: that below the step or, where the number has no value there, one further down.
+    """
+
+    since: int
+    left: Number
+    right: Number
+    difference: float | None
+    relative: float | None
+    inside: bool | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """From one rung that exists to the next one. ``taken`` are the rungs whose layers the upper one takes besides."""
+
+    left: int
+    right: int
+    runs: tuple[str, str]
+    taken: tuple[int, ...]
+    changes: Mapping[Key, Change]
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """What it isolates: one layer, or several that it cannot tell apart."""
+        return tuple(rung.isolates for rung in RUNGS if rung.number in self.taken)
+
+    @property
+    def rungs(self) -> str:
+        """Its ends."""
+        return f"rung {self.left} → {self.right}"
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """The rungs without which its layers cannot be told apart."""
+        return tuple(number for number in self.taken if number != self.right)
+
+    @property
+    def layer(self) -> str:
+        """What it isolates, or what it cannot tell apart."""
+        if not self.missing:
+            return self.layers[0]
+        return f"{_joined(self.layers, 'or')}, which cannot be told apart without {_rungs(self.missing)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """The whole gap of a number, from prediction to measurement, and the step that holds most of it.
+
+    ``step``, ``difference`` and ``share`` (of the gap) are None where there is no gap. ``canceling`` are the largest
+    steps of either sign where each hides much of the other, else empty. ``why`` says why there is no gap to share.
+    """
+
+    key: Key
+    prediction: Number
+    measured: Number
+    gap: float | None
+    noise: Noise | None
+    step: Step | None = None
+    difference: float | None = None
+    share: float | None = None
+    canceling: tuple[Step, ...] = ()
+    why: str = ""
+
+    @property
+    def inside(self) -> bool | None:
+        """Whether the prediction lies inside the noise of the measured side; None where that is unknown."""
+        if self.noise is None or self.prediction.value is None:
+            return None
+        return self.noise.holds(self.prediction.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Climb:
+    """Every step of a ladder with every number. ``runs`` maps the rungs that exist to their runs."""
+
+    measured: str
+    base: str
+    population: Population
+    estimator: Estimator
+    runs: Mapping[int, str]
+    steps: tuple[Step, ...]
+    gaps: Mapping[Key, Gap]
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Rungs between prediction and measurement that do not exist."""
+        return tuple(rung.number for rung in RUNGS if rung.number not in self.runs)
+
+
+def rungs_of(entries: Sequence[RunEntry], measured: str, base: str) -> dict[int, str]:
+    """The rungs of a ladder that the store holds, prediction and measurement included; of two equal ones the newest."""
+    own = [e for e in entries if e.ladder == (measured, base) and e.state == "ok" and e.rung is not None]
+    own.sort(key=lambda entry: (entry.created_unix_ns or 0, entry.run_id))
+    found = {0: base, TOP: measured} | {entry.rung: entry.run_id for entry in own if entry.rung is not None}
+    return dict(sorted(found.items()))
+
+
+def base_of(entries: Sequence[RunEntry], replay: str) -> str:
+    """The prediction that a replay stands for: the base of its ladder for a rung, else itself."""
+    return next((entry.ladder[1] for entry in entries if entry.run_id == replay and entry.ladder), replay)
+
+
+def climb(
+    store: Store,
+    measured: str,
+    base: str,
+    population: Population = HEADLINE,
+    estimator: Estimator = Estimator.LINEAR,
+    keys: Sequence[Key] = KEYS,
+) -> Climb:
+    """The ladder of a measured run and a prediction, as far as its rungs are in the store.
+
+    Raises:
+        GapscopeError: a run is absent or altered.
+    """
+    runs = rungs_of(store.catalogue(), measured, base)
+    same = tuple(other for other in repeats(store, measured) if other not in runs.values())
+    key = ("climb", tuple(runs.items()), population, estimator, tuple(keys), same)
+    with store.steady():
+        for run_id in runs.values():
+            store.tables(run_id)  # notices files that changed before an old answer is given
+        found: Climb = store.remember(key, lambda: _climb(store, runs, population, estimator, keys, same))
+    return found
+
+
+def steps(
+    store: Store,
+    measured: str,
+    base: str,
+    population: Population = HEADLINE,
+    estimator: Estimator = Estimator.LINEAR,
+    keys: Sequence[Key] = KEYS,
+) -> tuple[Step, ...]:
+    """The steps of :func:`climb` alone."""
+    return climb(store, measured, base, population, estimator, keys).steps
+
+
+def _climb(
+    store: Store,
+    runs: Mapping[int, str],
+    population: Population,
+    estimator: Estimator,
+    keys: Sequence[Key],
+    same: tuple[str, ...],
+) -> Climb:
+    measured, base = runs[TOP], runs[0]
+
+    def read(rung: int) -> list[Number]:
+        own = population.for_side(base if rung == TOP else measured)
+        return [number(store, runs[rung], key, own, estimator) for key in keys]
+
+    with ThreadPoolExecutor(READERS) as readers:  # the first look at many runs
+        told = dict(zip(runs, readers.map(read, runs), strict=True))
+    values = {key: {rung: told[rung][at] for rung in runs} for at, key in enumerate(keys)}
+    spreads = {
+        key: noise(store, measured, key, population.for_side(base), estimator, same, values[key][TOP]) for key in keys
+    }
+    rungs = list(runs)
+    taken = {rung: _taken(store, rung, run_id) for rung, run_id in runs.items()}
+    found = tuple(
+        Step(
+            left,
+            right,
+            (runs[left], runs[right]),
+            tuple(sorted(taken[right] - taken[left] | {right})),
+            {key: _change(values[key], left, right, spreads[key]) for key in keys},
+        )
+        for left, right in pairwise(rungs)
+    )
+    gaps = {key: _gap(key, values[key], spreads[key], found) for key in keys}
+    return Climb(measured, base, population, estimator, runs, found, gaps)
+
+
+def _taken(store: Store, rung: int, run_id: str) -> frozenset[int]:
+    """The rungs whose layers a rung takes from the measurement: those below it, but for what could not be taken."""
+    below = frozenset(range(1, rung + 1))
+    told = () if rung in (0, TOP) else (store.bundle(run_id).lineage.get("ladder") or {}).get("taken") or ()
+    named = {one.number for one in RUNGS if one.taken in told}
+    return below & (named | {n for number in named for n in IMPLIED.get(number, ())} | {rung}) if named else below
+
+
+def _change(values: Mapping[int, Number], left: int, right: int, spread: Noise | None) -> Change:
+    since = max((rung for rung in values if rung <= left and values[rung].value is not None), default=left)
+    before, after, top = values[since], values[right], values[TOP].value
+    if before.value is None or after.value is None:
+        where, lacking = (left, before) if before.value is None else (right, after)
+        reason = f"rung {where}: {lacking.why or 'undefined'}"
+        return Change(since, before, after, None, None, None, reason)
+    difference = after.value - before.value
+    if top is None:
+        return Change(since, before, after, difference, None, None)
+    inside = None if spread is None else spread.holds(top - difference)
+    return Change(since, before, after, difference, difference / top if top else None, inside)
+
+
+def _gap(key: Key, values: Mapping[int, Number], spread: Noise | None, found: Sequence[Step]) -> Gap:
+    prediction, measured = values[0], values[TOP]
+    if prediction.value is None or measured.value is None:
+        side, lacking = ("prediction", prediction) if prediction.value is None else ("measured", measured)
+        return Gap(key, prediction, measured, None, spread, why=f"{side}: {lacking.why or 'undefined'}")
+    gap = measured.value - prediction.value
+    told = [
+        (_whole(found, step, change.since), change.difference)
+        for step in found
+        if (change := step.changes[key]).difference
+    ]
+    canceling = _canceling([one for one in told if not one[0].changes[key].inside], gap, measured.value)
+    if not gap:
+        return Gap(key, prediction, measured, gap, spread, canceling=canceling, why="prediction and measured are equal")
+    step, difference = max(told, key=lambda one: one[1] / gap)
+    return Gap(key, prediction, measured, gap, spread, step, difference, difference / gap, canceling)
+
+
+def _whole(found: Sequence[Step], step: Step, since: int) -> Step:
+    """The step with those below it over which its number has no value in between."""
+    if since == step.left:
+        return step
+    below = [one for one in found if since <= one.left < step.left]
+    taken = {number for one in (*below, step) for number in one.taken}
+    return Step(since, step.right, (below[0].runs[0], step.runs[1]), tuple(sorted(taken)), step.changes)
+
+
+def _canceling(told: Sequence[tuple[Step, float]], gap: float, measured: float) -> tuple[Step, ...]:
+    """The largest step upwards and the largest downwards, where the smaller of them is worth half the gap or more.
+
+    A step inside the noise is no evidence of anything.
+    """
+    up = max(told, key=lambda one: one[1], default=None)
+    down = min(told, key=lambda one: one[1], default=None)
+    if up is None or down is None or up[1] <= 0 or down[1] >= 0:
+        return ()
+    if min(up[1], -down[1]) < max(abs(gap) / 2, CANCELING * abs(measured)):
+        return ()
+    return tuple(sorted((up[0], down[0]), key=lambda step: step.left))
+
+
+def _joined(words: Sequence[str], last: str) -> str:
+    return f" {last} ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else words[0]
+
+
+def _rungs(numbers: Sequence[int]) -> str:
+    return f"rung{'s' if len(numbers) > 1 else ''} {_joined([str(number) for number in numbers], 'and')}"

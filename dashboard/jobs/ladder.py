@@ -1,0 +1,36 @@
+"""What building a ladder asks for, and what is known of the rungs that could not be built."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from dashboard import jobs
+from dashboard.jobs import Job
+
+DOES = "ladder"
+
+
+def spec(measured: str, base: str, stores: Sequence[Path]) -> dict[str, Any]:
+    """The job that builds the rungs between a prediction and a measured run."""
+    names = " / ".join(run_id.rpartition("-")[0] for run_id in (measured, base))
+    return {
+        "do": DOES,
+        "measured": measured,
+        "base": base,
+        "title": f"ladder {names}",
+        "stores": [str(store.resolve()) for store in stores],
+    }
+
+
+def latest(store: Path, measured: str, base: str) -> Job | None:
+    """The newest job of this ladder."""
+    own = (job for job in jobs.list_jobs(store) if job.spec.get("do") == DOES)
+    return next((job for job in own if (job.spec.get("measured"), job.spec.get("base")) == (measured, base)), None)
+
+
+def reasons(job: Job | None) -> dict[int, str]:
+    """Why rungs could not be built, by number, as the job found out."""
+    rungs = job.result.get("rungs") or () if job else ()
+    return {int(rung["rung"]): str(rung["why"]) for rung in rungs if rung.get("why")}

@@ -1,0 +1,195 @@
+"""A ladder in words, on pages and on the command line: which layer holds a gap, and every step as a table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from dashboard.compare.ladder import Change, Climb, Gap, Step
+from dashboard.compare.numbers import Key
+from dashboard.metrics import LADDER_NUMBERS
+from dashboard.render import NOTHING, grid, shown_unit, shown_value
+from engine.ladder.rungs import RUNGS
+
+SUMMED_UP = (
+    Key("ttft", "mean"),
+    Key("tpot", "mean"),
+    Key("e2e", "mean"),
+    Key("ttft", "p99"),
+    Key("request_rate", "fixed"),
+)
+"""The numbers whose sentences the command line prints."""
+FEEDBACK = {2, 4}
+"""Rungs that take the arrivals and the pass durations."""
+MANY = 1.5
+
+
+def name_of(key: Key) -> str:
+    """A number as a sentence names it."""
+    return LADDER_NUMBERS.get(str(key), f"{key.label} {key.statistic.replace('_', ' ')}")
+
+
+def signed(difference: float | None, unit: str) -> str:
+    """A difference with its sign, without its unit."""
+    if difference is None:
+        return NOTHING
+    text = shown_value(difference, unit)
+    return text if text.startswith("-") else f"+{text}"
+
+
+def unit_of(key: Key) -> str:
+    """The unit of a difference of the number."""
+    shown = shown_unit(key.unit)
+    return {"%": "percentage points", "count": ""}.get(shown, shown)
+
+
+def with_unit(difference: float | None, key: Key) -> str:
+    """A difference with its sign and unit."""
+    return f"{signed(difference, key.unit)} {unit_of(key)}".rstrip()
+
+
+def cell(change: Change, key: Key) -> str:
+    """One step of one number; ``~`` is inside the noise of the measured side."""
+    return signed(change.difference, key.unit) + (" ~" if change.inside and change.difference else "")
+
+
+def share_words(share: float | None) -> str:
+    """A share of the gap, in words where other steps make it exceed the whole."""
+    if share is None:
+        return NOTHING
+    return f"{share:.0%}" if share < MANY else f"{share:.1f} times the whole, which other steps hide"
+
+
+def sentences(gap: Gap) -> list[str]:
+    """What a number's steps say: the layer that holds most of its gap, what cancels, and what the noise allows."""
+    key, name = gap.key, name_of(gap.key)
+    if gap.gap is None:
+        return [f"The {name} has no gap to split: {gap.why}."]
+    value, unit = (lambda v: shown_value(v, key.unit)), shown_unit(key.unit)
+    ends = f"{value(gap.prediction.value)} predicted, {value(gap.measured.value)} measured" + (
+        f" ({unit})" if unit != "count" else ""
+    )
+    found = []
+    if gap.step is None:
+        found.append(f"The {name} has no gap: {ends}.")
+    else:
+        found.append(
+            f"The largest part of the {name} gap is the {gap.step.layer} ({gap.step.rungs}): "
+            f"{with_unit(gap.difference, key)} of {with_unit(gap.gap, key)}, {share_words(gap.share)}; {ends}."
+        )
+    if gap.canceling:
+        parts = " and ".join(
+            f"{step.layer} ({step.rungs}) {with_unit(step.changes[key].difference, key)}" for step in gap.canceling
+        )
+        found.append(f"Steps of opposite sign cancel: {parts}. The {name} gap alone hides them.")
+        if {step.right for step in gap.canceling} == FEEDBACK:
+            found.append(
+                "With measured arrivals the loop no longer answers to passes that are modelled too long or too short, "
+                "so these two may be one error of the timing model, seen from both sides."
+            )
+    if gap.inside and gap.gap and gap.noise:
+        found.append(f"The whole {name} gap lies inside the noise of the measured side ({gap.noise.words}).")
+    return found
+
+
+def missing_words(climb: Climb) -> str:
+    """Which rungs are missing; empty where none is."""
+    if not climb.missing:
+        return ""
+    names = [f"{rung.number} ({rung.isolates})" for rung in RUNGS if rung.number in climb.missing]
+    return f"Not in the store: rung{'s' * (len(names) > 1)} {', '.join(names)}."
+
+
+def ladder_text(climb: Climb, form: str, why: Mapping[int, str] | None = None) -> str:
+    """A ladder as ``table``, ``markdown`` or ``json``; ``why`` has the reasons of rungs that could not be built."""
+    why = why or {}
+    if form == "json":
+        return json.dumps(ladder_json(climb, why), indent=1, ensure_ascii=False)
+    markdown = form == "markdown"
+    bullet = "- " if markdown else "  "
+    head = [f"{'# ' if markdown else ''}ladder of measured {climb.measured}, prediction {climb.base}", ""]
+    head += [f"{bullet}population: {climb.population.words}", f"{bullet}percentiles: {climb.estimator.words}"]
+    parts = ["\n".join(head), _rung_rows(climb, why, markdown), _step_rows(climb, markdown)]
+    parts.append(
+        "Differences lead from the prediction to the measurement, in the number's unit; they sum to the gap. "
+        "~ is inside the noise of the measured side."
+    )
+    said = [sentence for key in SUMMED_UP if key in climb.gaps for sentence in sentences(climb.gaps[key])]
+    parts.append("\n".join(bullet + sentence for sentence in said))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _rung_rows(climb: Climb, why: Mapping[int, str], markdown: bool) -> str:
+    rows = [
+        (str(rung.number), rung.name, rung.taken, climb.runs.get(rung.number) or why.get(rung.number) or "not built")
+        for rung in RUNGS
+    ]
+    return grid(("rung", "name", "taken from the measurement", "run"), rows, markdown)
+
+
+def _step_rows(climb: Climb, markdown: bool) -> str:
+    head = ("metric", "unit", "prediction", *(f"{s.left}→{s.right}" for s in climb.steps), "measured", "gap", "largest")
+    rows = []
+    for key, gap in climb.gaps.items():
+        rows.append(
+            (
+                name_of(key),
+                shown_unit(key.unit),
+                shown_value(gap.prediction.value, key.unit),
+                *(cell(step.changes[key], key) for step in climb.steps),
+                shown_value(gap.measured.value, key.unit),
+                signed(gap.gap, key.unit) + (" ~" if gap.inside and gap.gap else ""),
+                NOTHING if gap.step is None else f"{gap.step.left}→{gap.step.right} {gap.share:.0%}",
+            )
+        )
+    return grid(head, rows, markdown)
+
+
+def ladder_json(climb: Climb, why: Mapping[int, str]) -> dict[str, Any]:
+    """A ladder as JSON values; numbers are unrounded."""
+    return {
+        "measured": climb.measured,
+        "base": climb.base,
+        "population": climb.population.name,
+        "estimator": climb.estimator.value,
+        "rungs": [
+            {
+                "rung": rung.number,
+                "name": rung.name,
+                "taken": rung.taken,
+                "isolates": rung.isolates,
+                "run_id": climb.runs.get(rung.number),
+                "why": None if rung.number in climb.runs else why.get(rung.number),
+            }
+            for rung in RUNGS
+        ],
+        "steps": [{"from": s.left, "to": s.right, "runs": list(s.runs), "layers": list(s.layers)} for s in climb.steps],
+        "numbers": [_number_json(key, gap, climb.steps) for key, gap in climb.gaps.items()],
+    }
+
+
+def _number_json(key: Key, gap: Gap, steps: Sequence[Step]) -> dict[str, Any]:
+    return {
+        "number": str(key),
+        "unit": key.unit,
+        "prediction": gap.prediction.value,
+        "measured": gap.measured.value,
+        "gap": gap.gap,
+        "inside_noise": gap.inside,
+        "steps": [
+            {
+                "from": step.changes[key].since,
+                "to": step.right,
+                "difference": step.changes[key].difference,
+                "relative": step.changes[key].relative,
+                "inside_noise": step.changes[key].inside,
+            }
+            for step in steps
+        ],
+        "largest": None
+        if gap.step is None
+        else {"from": gap.step.left, "to": gap.step.right, "layer": gap.step.layer, "share": gap.share},
+        "canceling": [{"from": step.left, "to": step.right} for step in gap.canceling],
+        "says": sentences(gap),
+    }
