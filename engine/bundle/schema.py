@@ -17,11 +17,24 @@ KINDS = ("measured", "replay", "sweep", "imported_summary")
 PHASES = ("primer", "warmup", "profile", "grace", "drain", "cooldown")
 STATUSES = ("ok", "error", "rejected", "canceled", "in_flight", "never_issued")
 EVENT_KINDS = ("hit", "store", "evict", "clear", "preempt", "readmit")
+PARITY_CHECKS = ("dispatch", "loop")
+DIVERGENCE_CAUSES = (
+    "arrival_early",
+    "arrival_late",
+    "arrival_order",
+    "cancel_time",
+    "unknown_request",
+    "unknown_content",
+    "scheduler",
+    "carried_over",
+    "parted",
+)
 RESOLUTIONS = ("refused", "extrapolated", "clamped", "analytic", "interpolated", "exact")
 """Worst first: the resolution of a pass is the worst of its parts."""
 
 _text = pa.dictionary(pa.int32(), pa.string())  # strings that repeat
 _i64 = pa.int64()
+_members = pa.list_(pa.struct([("request_id", pa.string()), ("computed_before", _i64), ("scheduled_tokens", _i64)]))
 _hashes = pa.list_(pa.uint64())  # unsigned: half of all block hashes exceed 2**63
 
 
@@ -130,18 +143,7 @@ TABLES: dict[str, Table] = {
             ("overhead_ns", _i64),
             ("transfer_ns", _i64),
             # Exact batch composition in scheduling order.
-            (
-                "members",
-                pa.list_(
-                    pa.struct(
-                        [
-                            ("request_id", pa.string()),
-                            ("computed_before", _i64),
-                            ("scheduled_tokens", _i64),
-                        ]
-                    )
-                ),
-            ),
+            ("members", _members),
         ],
         ("start_ns", "pass_index"),
         (
@@ -233,6 +235,23 @@ TABLES: dict[str, Table] = {
             "class": ("prefill_only", "decode_only", "mixed"),
             "resolution": RESOLUTIONS,
         },
+    ),
+    "divergences": _table(
+        [
+            ("check", _text),
+            ("pass_index", _i64),
+            ("cause", _text),
+            ("explanation", pa.string()),
+            ("measured_members", _members),
+            ("replay_members", _members),
+            ("measured_waiting", pa.list_(pa.string())),
+            ("replay_waiting", pa.list_(pa.string())),
+            ("measured_free_blocks", _i64),
+            ("replay_free_blocks", _i64),
+        ],
+        ("check", "pass_index"),
+        ("check", "pass_index", "cause", "explanation"),
+        {"check": PARITY_CHECKS, "cause": DIVERGENCE_CAUSES},
     ),
     "idle_shifts": _table(
         [("time_ns", _i64), ("play_id", _text), ("shift_ns", _i64), ("timers", _i64)],

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from engine.bundle.reader import Bundle
 from engine.parity.openloop import Segment, replay_recorded
+from engine.parity.pairing import Content, Pairing
 from engine.parity.recorded import RecordedRun, read_recorded
 from engine.parity.requests import RecordedRequest
 from engine.parity.result import Batch, BlockDivergence, BlockEvent, Divergence, ParityResult
@@ -118,15 +119,11 @@ def _waiting(batches: Members, requests: Sequence[RecordedRequest], first: int, 
 # -- cache events --------------------------------------------------------------------------------------------------
 
 
-Content = int | tuple[int, int]
-"""Key of a block; blocks of unknown content have negative keys that only a segment knows."""
-
-
 def _with_events(
     result: ParityResult, recorded: RecordedRun, events: RecordedEvents, replayed: list[Segment]
 ) -> ParityResult:
     kinds, keys, passes = _block_events(replayed)
-    pairing = _Pairing(recorded.held.hashes)
+    pairing = Pairing(recorded.held.hashes)
     stored, my_stored = _of_kind(events.kind, events.hashes, STORE), _of_kind(kinds, keys, STORE)
     removed, my_removed = _of_kind(events.kind, events.hashes, EVICT), _of_kind(kinds, keys, EVICT)
     stored_equal = sum(pairing.agree(mine, theirs) for mine, theirs in zip(my_stored, stored, strict=False))
@@ -168,38 +165,6 @@ def _block_events(replayed: list[Segment]) -> tuple[Ints, list[Content], Ints]:
         keys += [key if key >= 0 else (number, key) for key in segment.record.event_keys[within].tolist()]
         passes.append(block_starts[within])
     return np.concatenate(kinds), keys, np.concatenate(passes)
-
-
-class _Pairing:
-    """One-to-one pairing of our block contents with the engine's hashes; the first pairing of either holds.
-
-    ``held`` is what the pool held before the recording began. The engine's hash of a content may be unknown there: then
-    its eviction pairs the two.
-    """
-
-    def __init__(self, held: dict[int, int | None]) -> None:
-        self._held = held
-        self._theirs: dict[Content, int] = {}
-        self._mine: dict[int, Content] = {}
-
-    def agree(self, mine: Content, theirs: int) -> bool:
-        """Pair the two unless one of them has another partner; whether they are partners."""
-        return self._theirs.setdefault(mine, theirs) == theirs and self._mine.setdefault(theirs, mine) == mine
-
-    def known(self, mine: Content, theirs: int) -> bool:
-        """Whether the two are partners already."""
-        if self._theirs.get(mine) == theirs and self._mine.get(theirs) == mine:
-            return True
-        if isinstance(mine, tuple) or mine not in self._held:
-            return False
-        return self._held[mine] == theirs or (self._held[mine] is None and self.agree(mine, theirs))
-
-    def partner(self, mine: Content) -> int | None:
-        """The engine's hash of our content, None where it has none to itself."""
-        theirs = self._theirs.get(mine)
-        if theirs is not None and self._mine[theirs] == mine:
-            return theirs
-        return None if isinstance(mine, tuple) else self._held.get(mine)
 
 
 def _of_kind(kinds: npt.NDArray[Any], values: Sequence[T], kind: int) -> list[T]:

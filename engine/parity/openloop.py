@@ -16,7 +16,7 @@ from engine.serving.members import Members, members
 from engine.timing.contract import PassQueries, PassTimes
 
 
-class _OneTick:
+class OneTick:
     """Every pass takes one nanosecond, so that pass p starts at time p."""
 
     between_ns = 0
@@ -29,14 +29,17 @@ class _OneTick:
         decode_requests: int,
         decode_kv_tokens: int,
     ) -> int:
+        """One tick."""
         return 1
 
     def explain(self, queries: PassQueries) -> PassTimes:
+        """As many ticks as passes."""
         zeros, ones = np.zeros(len(queries), np.int64), np.ones(len(queries), np.int64)
         kinds = np.zeros(len(queries), np.int8)
         return PassTimes(zeros, zeros, ones, kinds, kinds, ("ordinal",), np.zeros(len(queries), np.int32), ("",))
 
     def describe(self) -> dict[str, str]:
+        """No lineage to speak of."""
         return {"kind": "ordinal"}
 
 
@@ -67,9 +70,9 @@ def replay_recorded(recorded: RecordedRun, core: str) -> list[Segment]:
 
 def _replay_segment(recorded: RecordedRun, first: int, last: int, core: str) -> Segment:
     """An open loop: requests are received and aborted before the passes that the recording names."""
-    server = make_server(recorded.config, _OneTick(), core)
+    server = make_server(recorded.config, OneTick(), core)
     held = recorded.held.chains if first == 0 else []
-    _fill_pool(server, held, recorded.config.block_size, first)
+    fill_pool(server, held, recorded.config.block_size, first)
     index: dict[int, int] = {}  # number in the recording -> index of the served request
     now = first
     for until, arrivals, aborts in _agenda(recorded.requests, first, last):
@@ -88,7 +91,7 @@ def _replay_segment(recorded: RecordedRun, first: int, last: int, core: str) -> 
     return Segment(first, last, [-1] * len(held) + list(index), server.finish())
 
 
-def _fill_pool(server: Server, held: list[list[int]], block_size: int, end: int) -> None:
+def fill_pool(server: Server, held: list[list[int]], block_size: int, end: int) -> None:
     """Let requests of one token come and go before pass ``end``, so that they leave what was held, in that order."""
     now = end - sum(len(chain) for chain in held) * block_size  # each pass computes a token at least
     for index, chain in enumerate(held):

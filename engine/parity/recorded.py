@@ -34,6 +34,8 @@ class RecordedRun:
 
     config: ServerConfig
     pass_index: Ints  # as the run numbers them
+    start_ns: Ints
+    end_ns: Ints
     batches: Members
     requests: list[RecordedRequest]  # in the order in which the engine took them
     free_blocks: Ints | None
@@ -69,6 +71,8 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
     run = RecordedRun(
         config=config,
         pass_index=passes["pass_index"].to_numpy(),
+        start_ns=starts,
+        end_ns=ends,
         batches=batches,
         requests=requests,
         free_blocks=None,

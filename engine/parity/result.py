@@ -38,10 +38,10 @@ class Divergence:
         return "\n".join(
             [
                 f"pass {self.pass_index} is the first whose batches differ",
-                f"  only measured: {_in_words(self.missing)}",
-                f"  only replayed: {_in_words(self.extra)}",
-                f"  measured batch: {_in_words(self.measured)}",
-                f"  replayed batch: {_in_words(self.replay)}",
+                f"  only measured: {in_words(self.missing)}",
+                f"  only replayed: {in_words(self.extra)}",
+                f"  measured batch: {in_words(self.measured)}",
+                f"  replayed batch: {in_words(self.replay)}",
                 f"  waiting: measured {', '.join(self.measured_waiting) or 'nobody'}; "
                 f"replayed {', '.join(self.replay_waiting) or 'nobody'}",
                 f"  free blocks: measured {_count(self.measured_free_blocks)}; "
@@ -153,7 +153,8 @@ class ParityResult:
         return "\n".join(lines)
 
 
-def _in_words(batch: Batch) -> str:
+def in_words(batch: Batch) -> str:
+    """The members of a batch."""
     words = (f"{name} ({tokens} token{'s' * (tokens != 1)} after {before})" for name, before, tokens in batch)
     return ", ".join(words) or "nobody"
 

@@ -34,6 +34,17 @@ class BlockPool:
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(size))
         self._holders: dict[int, dict[int, None]] = {}  # key -> blocks, in order of registration
 
+    def copy(self) -> BlockPool:
+        """Another pool that stands where this one stands."""
+        twin = BlockPool(0)
+        twin.size = self.size
+        twin._references = self._references.copy()
+        twin._key = self._key.copy()
+        twin._released_ns = self._released_ns.copy()
+        twin._free = self._free.copy()
+        twin._holders = {key: blocks.copy() for key, blocks in self._holders.items()}
+        return twin
+
     @property
     def num_free(self) -> int:
         """Blocks that nobody references, with content or without."""

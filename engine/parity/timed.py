@@ -1,0 +1,400 @@
+"""One pass ahead: the recorded state, the recorded clock, and arrivals that are estimated from when they were sent.
+
+Before each pass the server stands where the recording stood, its clock is the recorded one (durations and times between
+passes are taken over by order), and a request has come if its dispatch and its estimated way to the engine are over. If
+it then forms the recorded batch, it goes on from there by itself; if not, the pass is a divergence with a cause, and
+state, queue and clock are set to the recorded ones before the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.bundle.reader import Bundle
+from engine.parity.follow import Member, RecordedServer, WatchedServer
+from engine.parity.openloop import OneTick, fill_pool
+from engine.parity.pairing import Pairing
+from engine.parity.recorded import RecordedRun, read_recorded
+from engine.parity.result import Batch
+from engine.parity.timed_result import TimedDivergence, TimedParity
+from engine.parity.way import Sightings, Way, estimate_way
+from engine.serving.contract import ServedRequest
+from engine.serving.members import Members
+from engine.serving.record import EVICT, STORE
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+
+def check_by_dispatch(bundle: Bundle) -> TimedParity:
+    """Feed a measured run's dispatch times to the scheduler and compare every batch with the recorded one.
+
+    Raises:
+        GapscopeError: see :func:`engine.parity.check_parity`.
+    """
+    recorded = read_recorded(bundle)
+    clock = _Clock(bundle, recorded)
+    result = TimedParity("dispatch", recorded.num_passes, way=clock.way.to_json())
+    result.requests, result.on_time = clock.way.requests, clock.way.explained
+    events = _EventsByPass(recorded)
+    for first, last in pairwise([0, *recorded.clears, recorded.num_passes]):
+        _Follower(recorded, clock, result, first, last).follow(events)
+    if events.known:
+        result.stored, result.removed = events.total[STORE], events.total[EVICT]
+        result.stored_equal, result.removed_equal = events.equal[STORE], events.equal[EVICT]
+    return result
+
+
+class _Clock:
+    """When each request is estimated to reach the engine, and when the engine looks for it (ms)."""
+
+    def __init__(self, bundle: Bundle, recorded: RecordedRun) -> None:
+        requests = recorded.requests
+        taken, gone = _taken_and_gone(recorded)
+        self.taken = taken
+        start, end = recorded.start_ns / 1e6, recorded.end_ns / 1e6
+        self.start = start
+        before = np.append(-np.inf, end[:-1])
+        idle = _idle(taken, gone, recorded.num_passes)
+        self._looks = np.stack([np.where(idle, start, before), start])
+        told = bundle.table("requests", ["request_id", "status", "dispatched_ns", "end_ns"])
+        rows: dict[str, dict[str, Any]] = {} if told is None else {r["request_id"]: r for r in told.to_pylist()}
+        of = [rows.get(request.request_id, {}) for request in requests]
+        self.dispatched = _ms([row.get("dispatched_ns") for row in of])
+        tokens = np.array([request.prompt_tokens for request in requests], np.float64)
+        known = np.isfinite(self.dispatched)
+        seen = known & (taken > 0) & (taken < recorded.num_passes)
+        low, high = (self._looks[:, taken[seen] - back] - self.dispatched[seen] for back in (1, 0))
+        self.way: Way = estimate_way(Sightings(self.dispatched[seen], tokens[seen], low, high))
+        self.look = self._looks[self.way.look]
+        self.arrives = np.full(len(requests), np.nan)
+        self.arrives[known] = self.way.arrivals(self.dispatched[known], tokens[known])
+        """NaN where nobody recorded the dispatch: such a request comes for the pass that took it."""
+        ended = _ms([row.get("end_ns") if row.get("status") == "canceled" else None for row in of])
+        self.dropped = ended + self.way.constant_ms
+        """When the engine learns that a request was canceled; NaN for one that the client did not cancel."""
+
+
+def _taken_and_gone(recorded: RecordedRun) -> tuple[Ints, Ints]:
+    """For each request the pass that took it and the first without it."""
+    count, passes = len(recorded.requests), recorded.num_passes
+    first, last = np.full(count, passes), np.full(count, -1)
+    np.minimum.at(first, recorded.batches.index, recorded.batches.pass_index)
+    np.maximum.at(last, recorded.batches.index, recorded.batches.pass_index)
+    arrival = np.array([request.arrival for request in recorded.requests], np.int64)
+    aborted = np.array([passes if r.aborted is None else r.aborted for r in recorded.requests], np.int64)
+    taken = np.minimum(arrival, first)  # a batch proves that it was there
+    return taken, np.maximum(np.where(last >= 0, last + 1, aborted), taken)
+
+
+def _idle(taken: Ints, gone: Ints, passes: int) -> npt.NDArray[np.bool_]:
+    """Passes before which nobody was there: the engine waited for the first to come."""
+    inside = taken < passes
+    change = np.bincount(taken[inside], minlength=passes + 1) - np.bincount(
+        np.minimum(gone[inside], passes), minlength=passes + 1
+    )
+    there = np.cumsum(change)[:passes]  # with those that came for the pass, without those that left before it
+    came = np.bincount(taken[inside], minlength=passes)[:passes]
+    idle: npt.NDArray[np.bool_] = there - came <= 0
+    return idle
+
+
+def _ms(values: list[int | None]) -> Floats:
+    return np.array([np.nan if value is None else value / 1e6 for value in values], np.float64)
+
+
+class _EventsByPass:
+    """Recorded stores and evictions of each pass, as far as their passes were recorded."""
+
+    def __init__(self, recorded: RecordedRun) -> None:
+        events = recorded.events
+        self.known = events is not None and all(at is not None for _, at in events.places)
+        self.pairing = Pairing(recorded.held.hashes)
+        self.total = {STORE: 0, EVICT: 0}
+        self.equal = {STORE: 0, EVICT: 0}
+        self._by_pass: dict[tuple[int, int], list[int]] = {}
+        if events is None or not self.known:
+            return
+        at = np.searchsorted(recorded.pass_index, np.array([place[1] for place in events.places], np.int64))
+        for kind, block, n in zip(events.kind.tolist(), events.hashes, at.tolist(), strict=True):
+            self._by_pass.setdefault((n, kind), []).append(block)
+            self.total[kind] += 1
+
+    def compare(self, at: int, truth: WatchedServer, replay: WatchedServer) -> None:
+        """Learn from the server that follows the recording which hash is which content, and count for the other."""
+        if not self.known:
+            return
+        stored, removed = (self._by_pass.get((at, kind), []) for kind in (STORE, EVICT))
+        for mine, theirs in zip(truth.stored, stored, strict=False):
+            self.pairing.agree(mine, theirs)
+        for mine, theirs in zip(truth.removed, removed, strict=False):
+            self.pairing.known(mine, theirs)
+        for kind, found, told in ((STORE, replay.stored, stored), (EVICT, replay.removed, removed)):
+            self.equal[kind] += sum(self.pairing.known(a, b) for a, b in zip(found, told, strict=False))
+
+
+class _Estimated:
+    """What happens once to each of some requests: when it is estimated to, against when it was recorded to.
+
+    ``ahead`` are requests to which it happened by estimate alone so far, ``behind`` those by record alone.
+    """
+
+    def __init__(self, times: dict[int, float]) -> None:
+        self.times = times
+        self._order = sorted(times, key=lambda n: (times[n], n))
+        self._next = 0
+        self._again: list[int] = []
+        self._settled: set[int] = set()
+        self.ahead: set[int] = set()
+        self.behind: set[int] = set()
+
+    @property
+    def next_time(self) -> float:
+        """When it happens next; infinite where it does not."""
+        while self._next < len(self._order) and self._order[self._next] in self._settled:
+            self._next += 1
+        times = [self.times[n] for n in (*self._again[:1], *self._order[self._next : self._next + 1])]
+        return min(times, default=np.inf)
+
+    def due(self, until: float) -> list[int]:
+        """To whom it has happened by then, in order."""
+        found, self._again = self._again, []
+        while self._next < len(self._order) and self.times[self._order[self._next]] <= until:
+            if self._order[self._next] not in self._settled:
+                found.append(self._order[self._next])
+            self._next += 1
+        self.ahead.update(n for n in found if n not in self.behind)
+        self.behind.difference_update(found)
+        return found
+
+    def recorded(self, n: int) -> None:
+        """It was recorded to happen now."""
+        if n in self.ahead:
+            self.ahead.remove(n)
+        else:
+            self.behind.add(n)
+
+    def resynchronise(self) -> None:
+        """Take the record for the estimate: what is ahead has yet to happen, what is behind has happened."""
+        self._again = sorted(self.ahead, key=lambda n: (self.times[n], n))
+        self._settled |= self.behind
+        self.ahead, self.behind = set(), set()
+
+
+class _Follower:
+    """Goes through the passes ``first .. last - 1``, between two clears of the cache.
+
+    ``truth`` forms the recorded batches; ``replay`` schedules what is estimated to have come.
+    """
+
+    def __init__(self, recorded: RecordedRun, clock: _Clock, result: TimedParity, first: int, last: int) -> None:
+        self._recorded, self._clock, self._result = recorded, clock, result
+        self._first, self._last = first, last
+        config, held = recorded.config, recorded.held.chains if first == 0 else []
+        self._offset = len(held)  # indices below it belong to what filled the pool
+        self._batches = _between(recorded.batches, first, last, self._offset)
+        filled = WatchedServer(config, OneTick())
+        fill_pool(filled, held, config.block_size, first)
+        self._truth, self._replay = RecordedServer(config, OneTick(), self._batches), WatchedServer(config, OneTick())
+        self._truth.pool = filled.pool
+        self._replay.stand_where(self._truth)
+        own = np.flatnonzero((clock.taken >= first) & (clock.taken < last)).tolist()
+        self._arrivals = _Estimated({n: float(clock.arrives[n]) for n in own if np.isfinite(clock.arrives[n])})
+        self._cancels = _Estimated({n: float(clock.dropped[n]) for n in own if np.isfinite(clock.dropped[n])})
+        self._taken, self._dropped = _agenda(recorded, clock.taken, own)
+
+    def follow(self, events: _EventsByPass) -> None:
+        """Every pass of the stretch."""
+        truth, replay = self._truth, self._replay
+        for at, batch in _by_pass(self._batches, self._first, self._last):
+            self._deliver(at)
+            replay.run(at)
+            cause = None if replay.batch == batch else self._explain(at, batch)
+            truth.run(at)
+            events.compare(at, truth, replay)
+            if cause is None:
+                self._result.equal_passes += 1
+                continue
+            self._write(at, batch, *cause)
+            replay.stand_where(truth)
+            self._arrivals.resynchronise()
+            self._cancels.resynchronise()
+
+    def _deliver(self, at: int) -> None:
+        """Who has come and who has given up before a pass, on both sides."""
+        truth, replay, look = self._truth, self._replay, float(self._clock.look[at])
+        unknown = []
+        for n in self._taken.get(at, ()):
+            truth.receive(self._served(n), at)
+            if n in self._arrivals.times:
+                self._arrivals.recorded(n)
+            else:
+                unknown.append(n)
+        for n in self._arrivals.due(look) + unknown:
+            replay.receive(self._served(n), at)
+        both = []
+        for n in self._dropped.get(at, ()):
+            truth.drop(n + self._offset, at)
+            if n in self._cancels.times:
+                self._cancels.recorded(n)
+            else:
+                both.append(n)
+        for n in self._cancels.due(look) + both:
+            replay.drop(n + self._offset, at)
+        if not replay.has_work and np.isfinite(self._arrivals.next_time):  # it waits until somebody comes
+            for n in self._arrivals.due(max(self._arrivals.next_time, float(self._clock.start[at]))):
+                replay.receive(self._served(n), at)
+
+    def _served(self, n: int) -> ServedRequest:
+        request = self._recorded.requests[n]
+        return ServedRequest(n + self._offset, request.prompt_tokens, request.output_tokens, request.block_keys)
+
+    # -- why a pass differs ------------------------------------------------------------------------------------
+
+    def _explain(self, at: int, batch: list[Member]) -> tuple[str, str]:
+        """The cause and a sentence: what would the scheduler do from the recorded state with the recorded arrivals?"""
+        twin = WatchedServer(self._recorded.config, OneTick())
+        twin.stand_where(self._truth)
+        should = twin.schedule(at)
+        if should != batch:
+            return self._explain_scheduler(at, batch, should)
+        differing = _differing(batch, self._replay.batch, self._offset)
+        early, late = self._arrivals.ahead, self._arrivals.behind
+        for among, tell in ((early, self._early), (late, self._late)):
+            if found := sorted(among & differing):
+                return tell(at, found[0])
+        if moved := sorted(self._cancels.ahead | self._cancels.behind):
+            return self._cancelled(at, moved[0])
+        for among, tell in ((early, self._early), (late, self._late)):
+            if among:
+                return tell(at, min(among))
+        queue = [index for index, _, _ in self._replay.batch if index in differing] + self._replay.waiting
+        if any(b < a for a, b in pairwise(queue)):
+            return "arrival_order", (
+                f"requests were estimated to reach the engine in the order {', '.join(map(self._name, queue))}, and it "
+                "took them in another"
+            )
+        return "carried_over", "an earlier difference in who waits or what is held shows in a batch only now"
+
+    def _explain_scheduler(self, at: int, batch: list[Member], should: list[Member]) -> tuple[str, str]:
+        differing = _differing(batch, should, self._offset)
+        requests, block = self._recorded.requests, self._recorded.config.block_size
+        for n in sorted(differing):
+            if not requests[n].known:
+                return "unknown_request", (
+                    f"the client's record does not have {requests[n].request_id}: what it computed is inferred"
+                )
+        for index, before, _ in batch:
+            n = index - self._offset
+            if n in differing and before // block > len(requests[n].block_keys):
+                return "unknown_content", (
+                    f"{requests[n].request_id} had {before} tokens without computing them, from blocks whose content "
+                    "nothing tells"
+                )
+        names = ", ".join(requests[n].request_id for n in sorted(differing)[:4])
+        return "scheduler", (
+            "the same requests from the same state make another batch under the scheduler's rules and the recorded "
+            f"settings; it differs in {names}"
+        )
+
+    def _early(self, at: int, n: int) -> tuple[str, str]:
+        clock = self._clock
+        q = int(clock.taken[n])
+        return "arrival_early", (
+            f"{self._sent(n)} and so reached the engine {clock.look[at] - clock.arrives[n]:.1f} ms before it looked "
+            f"for pass {self._pass(at)}; it took it for pass {self._pass(q)}, so the way took more than "
+            f"{clock.look[q - 1] - clock.dispatched[n]:.1f} ms"
+        )
+
+    def _late(self, at: int, n: int) -> tuple[str, str]:
+        clock = self._clock
+        q = int(clock.taken[n])
+        return "arrival_late", (
+            f"{self._sent(n)} and so reached the engine {clock.arrives[n] - clock.look[at]:.1f} ms after it looked for "
+            f"pass {self._pass(at)}; it took it for pass {self._pass(q)}, so the way took at most "
+            f"{clock.look[q] - clock.dispatched[n]:.1f} ms"
+        )
+
+    def _sent(self, n: int) -> str:
+        name, clock = self._recorded.requests[n].request_id, self._clock
+        way = clock.arrives[n] - clock.dispatched[n]
+        return f"{name} was dispatched at {clock.dispatched[n] / 1e3:.4f} s, was estimated to need {way:.1f} ms"
+
+    def _cancelled(self, at: int, n: int) -> tuple[str, str]:
+        clock, early = self._clock, n in self._cancels.ahead
+        dropped = self._recorded.requests[n].aborted
+        when = "before no later pass" if dropped is None else f"before pass {self._pass(dropped)}"
+        return "cancel_time", (
+            f"the cancel of {self._recorded.requests[n].request_id} was estimated to reach the engine "
+            f"{abs(clock.look[at] - clock.dropped[n]):.1f} ms {'before' if early else 'after'} it looked for pass "
+            f"{self._pass(at)}; it dropped the request {when}"
+        )
+
+    # -- writing it down ---------------------------------------------------------------------------------------
+
+    def _write(self, at: int, batch: list[Member], cause: str, explanation: str) -> None:
+        free = self._recorded.free_blocks
+        self._result.add(
+            TimedDivergence(
+                self._pass(at),
+                cause,
+                explanation,
+                self._named(batch),
+                self._named(self._replay.batch),
+                [self._name(index) for index in self._truth.waiting],
+                [self._name(index) for index in self._replay.waiting],
+                None if free is None else int(free[at]),
+                self._replay.free_blocks,
+            )
+        )
+
+    def _pass(self, at: int) -> int:
+        """The number that the run gives a pass."""
+        numbers = self._recorded.pass_index
+        return int(numbers[at]) if at < len(numbers) else int(numbers[-1]) + 1
+
+    def _name(self, index: int) -> str:
+        return self._recorded.requests[index - self._offset].request_id
+
+    def _named(self, batch: list[Member]) -> Batch:
+        return [(self._name(index), before, tokens) for index, before, tokens in batch]
+
+
+def _between(batches: Members, first: int, last: int, offset: int) -> Members:
+    """The members of the passes ``first .. last - 1``, with ``offset`` added to the numbers of their requests."""
+    low, high = np.searchsorted(batches.pass_index, [first, last])
+    columns = (batches.pass_index, batches.index + offset, batches.computed_before, batches.scheduled_tokens)
+    return Members(*(column[low:high] for column in columns))
+
+
+def _by_pass(batches: Members, first: int, last: int) -> Iterator[tuple[int, list[Member]]]:
+    members = list(
+        zip(*(c.tolist() for c in (batches.index, batches.computed_before, batches.scheduled_tokens)), strict=True)
+    )
+    for at, (low, high) in enumerate(pairwise(batches.offsets(first, last - 1).tolist()), first):
+        yield at, members[low:high]
+
+
+def _agenda(recorded: RecordedRun, taken: Ints, own: list[int]) -> tuple[dict[int, list[int]], dict[int, list[int]]]:
+    """Who came and who was dropped before which pass, in the engine's order."""
+    arrivals: dict[int, list[int]] = {}
+    drops: dict[int, list[int]] = {}
+    for n in own:
+        arrivals.setdefault(int(taken[n]), []).append(n)
+        at = recorded.requests[n].aborted
+        if at is not None:
+            drops.setdefault(max(at, int(taken[n])), []).append(n)
+    for dropped in drops.values():
+        dropped.sort(key=lambda n: recorded.requests[n].released_ns or 0)
+    return arrivals, drops
+
+
+def _differing(left: list[Member], right: list[Member], offset: int) -> set[int]:
+    """Numbers of the requests in which two batches differ; where only their order does, of all out of place."""
+    found = {index - offset for index, _, _ in set(left) ^ set(right)}
+    return found or {a[0] - offset for a, b in zip(left, right, strict=True) if a != b}
