@@ -37,6 +37,17 @@ TIME_LIMIT_S = 30.0
 MEMORY_LIMIT = "1GB"
 ANSWERS_KEPT = 512
 
+_TABLE_OF = {
+    "population": "requests",
+    "pairs": "requests",
+    "stages": "requests",
+    "block_moves": "kv_events",
+    "passes_in": "passes",
+    "block_hashes": "requests",
+}
+"""The table of a bundle that something in a query is made of, where it is not named like one."""
+WORKED_OUT = ("stages", "block_moves")
+"""Tables that are made of a run's at their first use, by ``queries/_<name>.sql``."""
 _COLUMNS = frozenset(m.column for m in METRICS.values())
 _PART = re.compile(r"\{part\.(\w+)\}")
 _PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
@@ -128,8 +139,10 @@ class Store:
         """Answer the question in ``queries/<name>.sql``.
 
         ``params`` are bound, ``runs`` names the run behind each alias of the query. ``{alias.population}`` and
-        ``{alias.passes_in}`` are the requests and passes of ``population``; ``{alias.block_hashes}`` are
-        the requests as stored, block hashes included; ``{metric.column}`` is that of ``metric``.
+        ``{alias.passes_in}`` are the requests and passes of ``population``, ``{alias.pairs}`` the ids of the
+        source-turns that its phases share with the other run of the query; ``{alias.stages}`` says what the time of
+        each request went to, ``{alias.block_moves}`` what became of each block, and by whom; ``{alias.block_hashes}``
+        are the requests as stored, block hashes included; ``{metric.column}`` is that of ``metric``.
         ``row_cap`` None reads every row: for statistics, which a cut would falsify; the time limit still holds.
         The answer is kept unless ``keep`` is false (for callers that keep what they make of it).
 
@@ -182,7 +195,7 @@ class Store:
                     raise ValueError(f"query {name} needs a known metric")
                 return metric.column
             run_id = runs[alias]
-            table = {"population": "requests", "passes_in": "passes", "block_hashes": "requests"}.get(thing, thing)
+            table = _TABLE_OF.get(thing, thing)
             if table not in self._load(run_id):
                 missing.append(f"Not recorded: run {run_id} has no table {table}.")
                 return "(SELECT NULL)"
@@ -192,10 +205,17 @@ class Store:
                 return relation
             if thing == "block_hashes":
                 return f"raw_{relation}"
+            if thing in WORKED_OUT:
+                return self._worked_out(run_id, thing)
             if population is None:
                 raise ValueError(f"query {name} needs a population")
             if thing == "passes_in":
                 return f"(SELECT * FROM {relation} WHERE phase IN {_words(population.pass_phases)})"
+            other = next((one for one in runs.values() if one != run_id), run_id)
+            if thing == "pairs":
+                return self._matched(run_id, population.shared_with(other))
+            if population.matched and population.counterpart is None and len(runs) > 1:
+                return self._members(run_id, population.shared_with(other))
             return self._members(run_id, population)
 
         text = _PLACE.sub(place, _text(name))
@@ -218,10 +238,15 @@ class Store:
             where += f" AND agent_depth {'=' if population.role == 'root' else '<>'} 0"
         if not population.matched:
             return f"(SELECT * FROM {requests} WHERE {where})"
+        table = self._matched(run_id, population)
+        return f"(SELECT * FROM {requests} WHERE {where} AND request_id IN (SELECT request_id FROM {table}))"
+
+    def _matched(self, run_id: str, population: Population) -> str:
+        """The table of the source-turns that a matched population shares with its counterpart."""
         if population.counterpart is None:
             raise ValueError("a matched population needs its counterpart: Population.for_side")
         self._load(population.counterpart)
-        other = _relation(population.counterpart, "requests")
+        requests, other = _relation(run_id, "requests"), _relation(population.counterpart, "requests")
         tolerance = {"matched": -1, "matched_near": population.tolerance_tokens, "matched_exact": 0}[population.subset]
         table = f"matched_{_digest(run_id)}_{_digest(population.counterpart)}_{population.phase}_{tolerance + 1}"
 
@@ -233,13 +258,31 @@ class Store:
             return True
 
         self.remember(("matched", table), make)
-        return f"(SELECT * FROM {requests} WHERE {where} AND request_id IN (SELECT request_id FROM {table}))"
+        return table
+
+    def _worked_out(self, run_id: str, name: str) -> str:
+        """A table that is made of the run's, once; those that the run lacks are empty in it."""
+        table = f"{name}_{_digest(run_id)}"
+        recorded = self._load(run_id)
+
+        def make() -> bool:
+            text = _text(f"_{name}")
+            for one in TABLES:
+                relation = _relation(run_id, one) if one in recorded else f"no_{one}"
+                text = text.replace(f"{{{one}}}", relation).replace(f"{{raw_{one}}}", f"raw_{relation}")
+            known = {"block_size": self.bundle(run_id).identity.value("capacity", "block_size")}
+            bound = {key: value for key, value in known.items() if key in set(_PARAMETER.findall(text))}
+            self._run(f"CREATE OR REPLACE TABLE {table} AS {text}", bound, TIME_LIMIT_S, name)
+            return True
+
+        self.remember((name, run_id, recorded), make)
+        return table
 
     def _run(self, sql: str, params: dict[str, Any], time_limit_s: float, name: str) -> pa.Table:
         with closing(self._database.cursor()) as cursor, limited(cursor, time_limit_s):
             try:
                 relation = cursor.sql(sql, params=_wide(params)) if params else cursor.sql(sql)
-                return _plain(relation.to_arrow_table())
+                return pa.table({}) if relation is None else _plain(relation.to_arrow_table())
             except duckdb.InterruptException:
                 raise GapscopeError(
                     f"Query {name} took longer than {time_limit_s:g} s and was stopped: expected a narrower question; "
@@ -284,7 +327,19 @@ def _locked_database(roots: Sequence[Path]) -> duckdb.DuckDBPyConnection:
         "SET lock_configuration = true",
     ):
         database.execute(statement)
+    for name, table in TABLES.items():
+        _create_empty(database, name, table.schema)
     return database
+
+
+def _create_empty(database: duckdb.DuckDBPyConnection, name: str, schema: pa.Schema) -> None:
+    """``no_<name>``: what stands for a table that a run lacks, where a question can do without."""
+    empty = database.from_arrow(schema.empty_table())
+    empty.create(f"raw_no_{name}")
+    if name in ("requests", "passes"):
+        database.execute(f"CREATE TABLE no_{name} AS {_text(f'_{name}').replace('{raw}', f'raw_no_{name}')}")
+    else:
+        database.execute(f"CREATE VIEW no_{name} AS FROM raw_no_{name}")
 
 
 def _digest(run_id: str) -> str:

@@ -1,19 +1,60 @@
-"""Charts of reuse: hit ratio, changes per source-turn, cache events, pool occupancy."""
+"""Charts of a run's cache: hit ratio, events, pool, what was computed again, and what events could be joined with."""
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
+from dataclasses import replace
 
-from dashboard.charts import figures
-from dashboard.charts.answer import Answer, Column, answer, stack
+import numpy as np
+import pyarrow as pa
+
+from dashboard.charts import figures, verdict
+from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
+from dashboard.compare import compare_number
+from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.queries import cache
-from dashboard.queries.ranges import capture_span
-from dashboard.store import ROW_CAP, Store
+from dashboard.queries.identity import repeats
+from dashboard.queries.ranges import Span, capture_span
+from dashboard.store import Result, Store
 
 KINDS = ("hit", "store", "evict", "preempt")
 X = Axis("s from profile start")
+TURN = Axis("turn (the last holds all later ones)")
+NUMBERS = (
+    "hit_ratio.tokens",
+    "hit_ratio.reusable",
+    "cached_tokens.mean",
+    "recomputed_tokens.mean",
+    "preemptions.capture",
+    "queue_time.mean",
+    "ttft.mean",
+    "ttft.p90",
+    "e2e.mean",
+)
+"""Reuse is never shown without preemptions and latency."""
+
+USES = {
+    "computed_first": "computed for the first time",
+    "computed_lost": "computed again after its eviction",
+    "computed_preempted": "computed again by a preempted request",
+    "computed_elsewhere": "computed again, held by another rank",
+    "computed_held": "computed although it was held",
+    "reuse_first": "reused, computed once",
+    "reuse_again": "reused, computed more than once",
+    "reuse_unseen": "reused, stored before the recording",
+    "unnamed": "a block without a hash",
+}
+"""What a computed or reused block is to the run: docs/metrics.md."""
+
+
+def numbers(frame: Frame, store: Store, side: Side, n: Mapping[str, int | None]) -> Answer:
+    """Reuse on both sides with gap and noise, and preemptions and latency beside it."""
+    pair = (frame.measured.run_id, side.run_id)
+    others = tuple(other for other in repeats(store, pair[0]) if other != pair[1])
+    rows = [compare_number(store, pair, Key.parse(name), frame.population, frame.estimator, others) for name in NUMBERS]
+    return verdict.table(frame, store, side, rows, n)
 
 
 def hit_ratio(frame: Frame, store: Store, n: dict[str, int | None]) -> tuple[Answer, Figure]:
@@ -30,7 +71,7 @@ def hit_ratio(frame: Frame, store: Store, n: dict[str, int | None]) -> tuple[Ans
             by_turn,
             "turn_index",
             1.0,
-            Axis("turn (the last holds all later ones)"),
+            TURN,
         ),
     ):
         series = [
@@ -54,55 +95,15 @@ def hit_ratio(frame: Frame, store: Store, n: dict[str, int | None]) -> tuple[Ans
     return stack(by_turn, columns, n, words), figures.small_multiples(panels, columns=2, height=260)
 
 
-def reuse(frame: Frame, store: Store, replay: Side) -> tuple[Answer, str]:
-    """Reused tokens of each shared source-turn, largest change first; and the whole in a sentence."""
-    found = cache.reuse_summary(store, frame.measured.run_id, replay.run_id, frame.population)
-    changes = cache.reuse_change(store, frame.measured.run_id, replay.run_id, frame.population, ROW_CAP)
-    words, n = "", None
-    if not found.not_recorded:
-        row = found.one()
-        n = row["turns"]
-        saved, again = row["reuse_without_recompute_tokens"] or 0, row["recompute_without_reuse_tokens"] or 0
-        words = (
-            f"{row['equal_turns']:,} of {n:,} shared source-turns reuse the same number of tokens. The replay reuses "
-            f"more in {row['more_reuse_turns']:,} ({saved:,} tokens that the measured run recomputed) and less in "
-            f"{row['less_reuse_turns']:,} ({again:,} tokens that it recomputed alone)."
-        )
-    columns = [
-        Column("conversation_id", "Conversation", pinned=True),
-        Column("turn_index", "Turn", "%d"),
-        Column("measured_input_tokens", "Input (tokens)", "%d"),
-        Column("measured_cached_tokens", "Cached, measured (tokens)", "%d"),
-        Column("replay_cached_tokens", "Cached, replay (tokens)", "%d"),
-        Column("change_tokens", "Change (tokens)", "%+d"),
-        Column("measured_preemptions", "Preemptions, measured", "%d"),
-        Column("replay_preemptions", "Preemptions, replay", "%d"),
-        Column("measured_ttft_ms", "TTFT, measured (ms)", "%.1f"),
-        Column("replay_ttft_ms", "TTFT, replay (ms)", "%.1f"),
-    ]
-    return answer(changes, columns, {frame.measured.run_id: n, replay.run_id: n}), words
-
-
 def events(frame: Frame, store: Store) -> tuple[Answer, Figure]:
     """Blocks per second that were hit, stored and evicted, and preemptions, over the whole capture."""
     span, bins = capture_span(store, *(side.run_id for side in frame.sides)), 100
     results = [(side, cache.event_timeline(store, side.run_id, span, bins)) for side in frame.sides]
-    width_s = max(span.length_ns / bins / 1e9, 1e-9)
-    edges = span.start_ns / 1e9 + np.arange(bins) * width_s
     panels = []
     for kind in KINDS:
-        series = []
-        for side, result in results:
-            if result.not_recorded:
-                continue
-            values = np.zeros(bins)
-            for row in result.rows():
-                if row["kind"] == kind:
-                    index = min(int((row["time_ns"] - span.start_ns) / 1e9 / width_s + 0.5), bins - 1)
-                    values[index] += (row["events"] if kind == "preempt" else row["blocks"]) / width_s
-            series.append(Series(side.role, side.name, edges, values))
         title = "preemptions per s" if kind == "preempt" else f"blocks {_past(kind)} per s"
-        panels.append((title, figures.lines(series, X, Axis(title), dark=frame.dark, step=True)))
+        column = "events" if kind == "preempt" else "blocks"
+        panels.append((title, _rates(frame, results, span, bins, column, title, kind)))
     totals = [(side, cache.event_totals(store, side.run_id)) for side in frame.sides]
     columns = [
         Column("kind", "Kind"),
@@ -139,65 +140,115 @@ def pool(frame: Frame, store: Store) -> tuple[Answer, Figure]:
     return stack(results, n=n), figures.small_multiples(panels, height=210)
 
 
-SYMBOLS = {"store": "circle", "hit": "line-ns-open", "evict": "x"}
-
-
-def conversations(frame: Frame, store: Store) -> list[str]:
-    """Conversations of the pair, the one whose reuse changed most first."""
-    if frame.replay is None:
-        return []
-    measured, replay = frame.measured.run_id, frame.replay.run_id
-    changes = cache.reuse_change(store, measured, replay, frame.population, ROW_CAP)
-    if changes.not_recorded:
-        return []
-    return list(dict.fromkeys(changes.table.column("conversation_id").to_pylist()))
-
-
-def history(frame: Frame, store: Store, conversation: str) -> tuple[Answer, Figure]:
-    """What happened to each block of a conversation's prompts over time, a panel per side."""
-    results = [(side, cache.block_history(store, side.run_id, conversation, ROW_CAP)) for side in frame.sides]
-    panels = []
-    for side, result in results:
-        if result.not_recorded or not len(result):
-            continue
-        traces = []
-        rows = [row for row in result.rows() if row["kind"] == "evict" or row["conversation_id"] == conversation]
-        for kind, symbol in SYMBOLS.items():
-            part = [row for row in rows if row["kind"] == kind]
-            traces.append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": f"{side.role.name} {kind}",
-                    "x": np.array([row["time_ns"] / 1e9 for row in part], dtype=np.float32),
-                    "y": np.array([row["block_index"] for row in part], dtype=np.float32),
-                    "text": [f"turn {row['turn_index']}" if row["turn_index"] is not None else "" for row in part],
-                    "hovertemplate": f"block %{{y}}: {kind} at %{{x:.2f}} s<br>%{{text}}<extra></extra>",
-                    "marker": {"symbol": symbol, "size": 7, "color": side.role.colour(frame.dark), "opacity": 0.8},
-                }
-            )
-        y = Axis("block of the prompt")
-        panels.append(
-            (
-                f"{side.role.name}: {len(rows):,} of its own stores and hits, and evictions",
-                figures.compose(traces, X, y, dark=frame.dark),
-            )
-        )
-    figure = figures.small_multiples(panels, columns=1, height=230) if panels else {"data": [], "layout": {}}
+def links(frame: Frame, store: Store) -> Answer:
+    """By what rule the blocks of events were joined with pass and request, and what stays unidentified and why."""
+    results = [(side, cache.event_links(store, side.run_id)) for side in frame.sides]
     columns = [
-        Column("block_index", "Block", "%d"),
-        Column("first_turn", "First turn that has it", "%d"),
-        Column("time_s", "Time (s)", "%.3f"),
         Column("kind", "Event"),
-        Column("conversation_id", "By conversation"),
-        Column("turn_index", "Turn", "%d"),
-        Column("since_last_ms", "Since its last event (ms)", "%.0f"),
-        Column("reason", "Reason"),
-        Column("request_id", "Request"),
+        Column("identified", "Identified"),
+        Column("joined_by", "Joined by, or why not"),
+        Column("blocks", "Blocks", "%d"),
+        Column("share", "Share", "percent"),
     ]
-    n = {side.run_id: None if r.not_recorded else len(r) for side, r in results}
     words = (
-        "Blocks are named by content. The chart leaves out what other conversations did with shared blocks; the rows "
-        "hold all of it. n: rows."
+        "event: pass and request stand in the event. members: the pass does; the blocks that its members filled, in "
+        "scheduling order, name the request. time: the pass that ran at the time of the event. admission: the one of "
+        "the pass with as many reused blocks. only allocation: one request of the pass took blocks, so it caused the "
+        "evictions. order: between which stores of the pass an eviction stands leaves one request that took blocks "
+        "there, or leaves no doubt which of the blocks taken was evicted for whom. Everything else stays unidentified. "
+        "n: blocks."
     )
-    return stack(results, columns, n, words), figure
+    return stack(results, columns, _blocks(results), words)
+
+
+def recompute_totals(frame: Frame, store: Store) -> Answer:
+    """What was computed and reused in the whole recording, by what it is to the run."""
+    results = [(side, cache.recompute_totals(store, side.run_id)) for side in frame.sides]
+    columns = [
+        Column("use", "Block"),
+        Column("blocks", "Blocks", "%d"),
+        Column("tokens", "Tokens", "%d"),
+        Column("share", "Share", "percent", "of the blocks computed, or of the blocks reused"),
+    ]
+    words = (
+        "A block is computed when it is stored. Recompute without reuse: its content had been computed before and was "
+        "evicted meanwhile. Reuse without recompute: its content was computed once only. Tokens: whole blocks; tokens "
+        "of a block that never filled are in none. n: blocks."
+    )
+    found = stack(results, columns, _blocks(results), words)
+    if "use" not in found.rows.column_names:
+        return found
+    said = pa.array([USES[use] for use in found.rows.column("use").to_pylist()], pa.string())
+    return replace(found, rows=found.rows.set_column(found.rows.column_names.index("use"), "use", said))
+
+
+def recompute(frame: Frame, store: Store, n: Mapping[str, int | None]) -> tuple[Answer, Figure]:
+    """Recompute without reuse and reuse without recompute over time and by turn, with preemptions and TTFT."""
+    span, bins = capture_span(store, *(side.run_id for side in frame.sides)), 60
+    over_time = [(side, cache.recompute_time(store, side.run_id, span, bins)) for side in frame.sides]
+    events_ = [(side, cache.event_timeline(store, side.run_id, span, bins)) for side in frame.sides]
+    by_turn = [(side, cache.recompute_turn(store, side.run_id, frame.population_of(side))) for side in frame.sides]
+    lost, once, gone = "computed again, blocks per s", "reused, computed once, blocks per s", "preemptions per s"
+    panels = [
+        (lost, _rates(frame, over_time, span, bins, "lost_blocks", lost)),
+        (once, _rates(frame, over_time, span, bins, "reused_once_blocks", once)),
+        (gone, _rates(frame, events_, span, bins, "events", gone, "preempt")),
+    ]
+    for column, title, axis, scale in (
+        ("lost_share", "computed again, of the blocks computed", Axis("share", percent=True), 1.0),
+        ("reused_once_share", "computed once, of the blocks reused", Axis("share", percent=True), 1.0),
+        ("mean_ttft_ns", "mean TTFT", Axis("TTFT, ms"), 1e-6),
+    ):
+        series = [
+            Series(side.role, side.name, r.array("turn_index"), r.array(column).astype(np.float64) * scale)
+            for side, r in by_turn
+            if not r.not_recorded and len(r)
+        ]
+        panels.append((f"{title}, by turn", figures.lines(series, TURN, axis, dark=frame.dark, markers=True)))
+    columns = [
+        Column("turn_index", "Turn", "%d"),
+        Column("requests", "Requests", "%d"),
+        Column("computed_blocks", "Computed (blocks)", "%d"),
+        Column("lost_blocks", "Again after eviction (blocks)", "%d"),
+        Column("lost_tokens", "The same (tokens)", "%d"),
+        Column("lost_share", "Of those computed", "percent"),
+        Column("reused_blocks", "Reused (blocks)", "%d"),
+        Column("reused_once_blocks", "Computed once (blocks)", "%d"),
+        Column("reused_once_share", "Of those reused", "percent"),
+        Column("preemptions", "Preemptions", "%d"),
+        Column("mean_ttft_ms", "Mean TTFT (ms)", "%.1f"),
+    ]
+    words = (
+        "Computed again: stored content that had been stored before and was evicted since (recompute without reuse). "
+        "Computed once: reused content that had been stored one time only (reuse without recompute). By turn: blocks "
+        "of the requests of the population, whatever became of them; blocks without a request are left out. TTFT: of "
+        "those that succeeded."
+    )
+    return stack(by_turn, columns, n, words), figures.small_multiples(panels, columns=3, height=220)
+
+
+def _rates(
+    frame: Frame,
+    results: list[tuple[Side, Result]],
+    span: Span,
+    bins: int,
+    column: str,
+    title: str,
+    kind: str | None = None,
+) -> Figure:
+    """A count per bin as a rate; bins that a query leaves out hold nothing."""
+    width_s = max(span.length_ns / bins / 1e9, 1e-9)
+    edges = span.start_ns / 1e9 + np.arange(bins) * width_s
+    series = []
+    for side, result in results:
+        if result.not_recorded:
+            continue
+        rows = [row for row in result.rows() if kind is None or row["kind"] == kind]
+        at = [min(int((row["time_ns"] - span.start_ns) / 1e9 / width_s + 0.5), bins - 1) for row in rows]
+        values = np.bincount(np.array(at, dtype=np.int64), [row[column] or 0 for row in rows], minlength=bins)
+        series.append(Series(side.role, side.name, edges, values / width_s))
+    return figures.lines(series, X, Axis(title.rpartition(", ")[2]), dark=frame.dark, step=True)
+
+
+def _blocks(results: list[tuple[Side, Result]]) -> dict[str, int | None]:
+    return {side.run_id: None if r.not_recorded else sum(row["blocks"] for row in r.rows()) for side, r in results}

@@ -1,39 +1,82 @@
-"""Cache events: what was reused, stored and evicted on both sides, with preemptions and latency beside it."""
+"""Cache events: what was reused, computed again, stored and evicted on both sides, with preemptions and latency."""
+
+from typing import Any
 
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import cache
+from dashboard.charts import blocks, cache, reuse
+from dashboard.charts.answer import Answer
 from dashboard.charts.cohort import successes
 from dashboard.charts.draw import draw
 
 frame, store = widgets.frame("cache_events"), widgets.store()
+n = successes(frame, store)
 
-draw(frame, "hit-ratio", "Token hit ratio", *cache.hit_ratio(frame, store, successes(frame, store)))
+
+def chosen(selection: Any, answer: Answer | None = None) -> str:
+    """The source-turn of a selected mark, or of a selected row of a table."""
+    if not selection:
+        return ""
+    if answer is None:
+        points = selection["selection"]["points"]
+        key = points[0].get("customdata", "") if points else ""
+        return str(key[0] if isinstance(key, list) else key)
+    rows = selection["selection"]["rows"]
+    return str(answer.rows.column("turn")[rows[0]].as_py()) if rows else ""
+
+
+draw(frame, "hit-ratio", "Token hit ratio", *cache.hit_ratio(frame, store, n))
+for side in frame.replays:
+    draw(
+        frame,
+        f"numbers-{side.role.name}",
+        f"Reuse, preemptions and latency: measured and {side.role.name}",
+        cache.numbers(frame, store, side, n),
+        sides=(frame.measured, side),
+        height=370,
+    )
 
 for side in frame.replays:
-    rows, words = cache.reuse(frame, store, side)
-    draw(
-        frame,
-        f"reuse-{side.role.name}",
-        f"Reuse per source-turn, largest change first: measured and {side.role.name}",
-        rows,
-        note=words,
-        sides=(frame.measured, side),
-        height=260,
-    )
+    rows, figure, words = reuse.change(frame, store, side)
+    title = f"Reuse per source-turn: measured and {side.role.name}, tokens"
+    draw(frame, f"reuse-{side.role.name}", title, rows, figure, note=words, sides=(frame.measured, side))
+for side in frame.replays[:1]:
+    rows, words = reuse.reasons(frame, store, side)
+    title = f"Why reuse differs, largest change first: measured and {side.role.name}"
+    pair = (frame.measured, side)
+    found = draw(frame, "reasons", title, rows, note=words, sides=pair, height=280, on_select="rerun")
+    if turn := chosen(found, rows):
+        widgets.request_link(turn, f"{turn} on the Request page")
 
+draw(
+    frame,
+    "recompute",
+    "Recompute without reuse, reuse without recompute",
+    *cache.recompute(frame, store, n),
+    note="Above: over the whole recording. Below: requests of the population.",
+)
+title = "Blocks computed and reused, whole recording"
+draw(frame, "recompute-totals", title, cache.recompute_totals(frame, store), height=330)
 draw(frame, "events", "Cache events over time", *cache.events(frame, store))
 draw(frame, "pool", "KV pool over time", *cache.pool(frame, store))
+draw(frame, "links", "Blocks of events, and who moved them", cache.links(frame, store), height=260)
 
-known = cache.conversations(frame, store)
+known = blocks.conversations(frame, store)
 if known:
     conversation = widgets.control("conv", options=known, default=known[0], width=260)
-    draw(
+    found = draw(
         frame,
         "history",
-        f"Blocks of the prompts of {conversation}: stored, hit, evicted",
-        *cache.history(frame, store, conversation),
+        f"Blocks of the prompts of {conversation}: stored, reused, evicted",
+        *blocks.history(frame, store, conversation),
+        note="Filled marks: by this conversation; open ones: by another. Click a mark for the request behind it. What "
+        "happened to shared blocks before the conversation began is to the left: drag the axis.",
+        on_select="rerun",
     )
+    if turn := chosen(found):
+        widgets.request_link(turn, f"{turn} on the Request page")
+    title = f"Blocks of the prompts of {conversation}, copy by copy"
+    draw(frame, "lives", title, blocks.lives(frame, store, conversation), height=360)
 else:
-    st.caption("The history of a conversation's blocks needs a replay that shares source-turns with the measured run.")
+    st.caption("No conversation has blocks to follow: none is named, or no source-turn succeeded on both sides.")
