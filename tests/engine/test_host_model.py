@@ -13,10 +13,13 @@ from hypothesis import strategies as st
 from engine import knobs
 from engine.bundle import ledger_of, ledger_problems, open_bundle
 from engine.errors import GapscopeError
-from engine.replay import knobs_from_run, replay, resolve_host_terms
+from engine.replay import knobs_from_run, replay, resolve_host_terms, simulate
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
+from engine.timing import build_timing
+from engine.workload.hash_ids import block_keys_of
 from engine.workload.host import HostModel
+from engine.workload.recorded import RecordedClient, RecordedLoad, RecordedTurn
 from tests.engine.client_harness import MS, talk, trace_of, turn
 from tests.engine.test_client_properties import random_trace
 from tests.engine.test_replay import TEN_MS, pick, rows, run, whole
@@ -174,6 +177,21 @@ def test_an_open_loop_leaves_the_engine_as_it_was_and_a_closed_one_sends_later()
     near, far = (requests_of(run(trace, lanes=3, kv_blocks=500, **changes)) for changes in ({}, late))
     assert set(near) == set(far)
     assert sum(far[name]["dispatched_ns"] > near[name]["dispatched_ns"] for name in near) > len(near) // 2
+
+
+def test_a_recorded_load_is_seen_late_and_each_cancel_cuts_its_own_request() -> None:
+    trace = trace_of(*([talk(name, turn(f"{name}0", 8, 9))] for name in "abc"))
+    values = knobs.resolve({**TEN_MS, **GIVEN, "host_chunk_ms": 2, "host_request_ms": 11, "host_prompt_token_us": 1000})
+    recorded = [
+        RecordedTurn(f"{name}/0", name, name, 0, name, 0, 0, 0, canceled, 8, 9, None)
+        for name, canceled in (("a", None), ("b", 52 * MS), ("c", 30 * MS))
+    ]
+    load = RecordedLoad(recorded, trace, block_keys_of(trace, values["block_size"]), bust=True)
+    result = simulate(trace, values, build_timing(values), client=RecordedClient(load, values))
+    # Passes end at 10, 20, ... 90; the first token is seen at 10 + 2 + 11 + 8 and holds up the one after it.
+    assert seen(result) == {"a/0": [31, 31, *range(32, 93, 10)], "b/0": [31, 31, 32, 42, 52]}
+    ends = {name: pick(r, "status", "end_ns", "output_tokens") for name, r in requests_of(result).items()}
+    assert ends == {"a/0": ("ok", 92 * MS, 9), "b/0": ("canceled", 52 * MS, 5), "c/0": ("canceled", 30 * MS, 0)}
 
 
 TERMS = st.fixed_dictionaries(
