@@ -23,6 +23,7 @@ from engine.cli.shared import (
     stores_of,
 )
 from engine.cli.terminal import run_command
+from engine.errors import GapscopeError
 
 __all__ = ["main", "register", "store_options", "stores_of"]
 
@@ -120,29 +121,50 @@ def _add_parity(commands: Commands) -> None:
         commands,
         "parity",
         "check the scheduler against the recorded batches of a run",
-        "Feeds a core with the pass at which each recorded request arrived, and compares every batch (who, in which\n"
-        "order, tokens computed before, tokens scheduled) and every stored and removed block.\n"
-        "Exit code 1: the core differs from the recording.\n\n"
+        "Compares every batch (who, in which order, tokens computed before, tokens scheduled) and every stored and\n"
+        "removed block. What decides who came when:\n"
+        "  arrival   the pass at which the engine took each recorded request; for both cores\n"
+        "  dispatch  when the client sent it, and an estimated way to the engine; says why a pass differs, then goes\n"
+        "            on from the recorded state\n"
+        "  loop      nothing: the trace in a closed loop, with recorded durations by geometry; says where they part\n"
+        "Exit code 1: by arrival, a core differs from the recording. The other two inform.\n\n"
         "  gapscope parity tight8\n"
-        "  gapscope parity tight8 --core plain",
+        "  gapscope parity tight8 --core plain\n"
+        "  gapscope parity tight8 --by dispatch --show 5",
         parents=[store_options()],
     )
     parser.add_argument("name", metavar="RUN", help="a measured run with recorded batches")
     parser.add_argument("--core", choices=("plain", "skipping", "both"), default="both", help="default: both")
+    parser.add_argument(
+        "--by", choices=("arrival", "dispatch", "loop", "all"), default="arrival", help="default: arrival"
+    )
+    parser.add_argument(
+        "--show", type=int, default=1, metavar="N", help="passes to show of those that differ by dispatch (default: 1)"
+    )
     parser.set_defaults(run=_parity)
 
 
 def _parity(arguments: argparse.Namespace) -> int:
-    from engine.parity import check_parity
+    from engine.parity import check_by_dispatch, check_closed_loop, check_parity
+    from engine.traces import stored_trace
 
-    bundle = sound_run(stores_of(arguments), arguments.name)
+    stores, by = stores_of(arguments), arguments.by
+    bundle = sound_run(stores, arguments.name)
     if any(check.verdict == "fail" for check in bundle.qualification):
         say_checks(bundle)
     exact = True
-    for core in ("plain", "skipping") if arguments.core == "both" else (arguments.core,):
-        result = check_parity(bundle, core)
-        print(result.describe())
-        exact &= result.exact
+    if by in ("arrival", "all"):
+        for core in ("plain", "skipping") if arguments.core == "both" else (arguments.core,):
+            result = check_parity(bundle, core)
+            print(result.describe())
+            exact &= result.exact
+    if by in ("dispatch", "all"):
+        print(check_by_dispatch(bundle).describe(arguments.show))
+    if by in ("loop", "all"):
+        digest = bundle.identity.value("trace", "digest")
+        if not digest:
+            raise GapscopeError(f"The identity of {bundle.run_id} does not say which trace was played.")
+        print(check_closed_loop(bundle, stored_trace(stores, str(digest))).describe())
     return 0 if exact else 1
 
 

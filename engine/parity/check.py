@@ -58,8 +58,8 @@ def check_parity(bundle: Bundle, core: str = "auto") -> ParityResult:
 def _equal_passes(recorded: RecordedRun, replayed: list[Segment]) -> npt.NDArray[np.bool_]:
     """Which passes have the same members, in the same order, with the same tokens."""
     count = recorded.num_passes
-    ours = [np.concatenate([_stacked(s.batches)[:, _in(s)] for s in replayed], axis=1)]
-    theirs, mine = _stacked(recorded.batches), ours[0]
+    ours = [np.concatenate([stacked(s.batches)[:, _in(s)] for s in replayed], axis=1)]
+    theirs, mine = stacked(recorded.batches), ours[0]
     sizes, my_sizes = (np.bincount(side[0], minlength=count) for side in (theirs, mine))
     equal = sizes == my_sizes
     # Members of the passes of equal size lie at equal places once the other passes are left out.
@@ -69,7 +69,8 @@ def _equal_passes(recorded: RecordedRun, replayed: list[Segment]) -> npt.NDArray
     return equal
 
 
-def _stacked(batches: Members) -> Ints:
+def stacked(batches: Members) -> Ints:
+    """One column per member: pass, request, tokens computed before, tokens scheduled."""
     return np.stack([batches.pass_index, batches.index, batches.computed_before, batches.scheduled_tokens])
 
 
@@ -88,8 +89,8 @@ def _divergence(recorded: RecordedRun, replayed: list[Segment], at: int) -> Dive
         pass_index=int(recorded.pass_index[at]),
         measured=_batch(recorded.batches, recorded.requests, at),
         replay=_batch(segment.batches, recorded.requests, at),
-        measured_waiting=_waiting(recorded.batches, recorded.requests, segment.first, at),
-        replay_waiting=_waiting(segment.batches, recorded.requests, segment.first, at),
+        measured_waiting=waiting_at(recorded.batches, recorded.requests, segment.first, at),
+        replay_waiting=waiting_at(segment.batches, recorded.requests, segment.first, at),
         measured_free_blocks=None if recorded.free_blocks is None else int(recorded.free_blocks[at]),
         replay_free_blocks=None if used is None else recorded.config.usable_kv_blocks - used,
     )
@@ -102,7 +103,7 @@ def _batch(batches: Members, requests: Sequence[RecordedRequest], at: int) -> Ba
     ]
 
 
-def _waiting(batches: Members, requests: Sequence[RecordedRequest], first: int, at: int) -> list[str]:
+def waiting_at(batches: Members, requests: Sequence[RecordedRequest], first: int, at: int) -> list[str]:
     """Who had come, had not gone and is not in the batch, in order of arrival."""
     last_seen = np.full(len(requests), -1)
     np.maximum.at(last_seen, batches.index, batches.pass_index)

@@ -69,7 +69,7 @@ class TimedParity:
     ``causes`` counts every pass that differs, ``divergences`` has the first of them whole. Counts of blocks are None
     where they were not compared. ``requests`` counts those whose arrival was estimated, ``on_time`` those of them that
     came for the pass that took them. ``matched`` says how many of the recorded requests the replay has, where they are
-    paired by name.
+    paired by name, and ``anywhere`` how many recorded batches it forms in whatever pass.
     """
 
     check: str
@@ -85,6 +85,7 @@ class TimedParity:
     requests: int = 0
     on_time: int = 0
     matched: int | None = None
+    anywhere: int | None = None
 
     @property
     def share(self) -> float | None:
@@ -113,6 +114,7 @@ class TimedParity:
             "requests": self.requests,
             "on_time": self.on_time,
             "matched": self.matched,
+            "anywhere": self.anywhere,
             "causes": {cause: self.causes[cause] for cause in DIVERGENCE_CAUSES if cause in self.causes},
             "stored": self.stored,
             "stored_equal": self.stored_equal,
@@ -135,7 +137,10 @@ class TimedParity:
                 f"  {_way_in_words(self.way)}; it says the pass of {self.on_time:,} of {self.requests:,} requests"
             )
         if self.matched is not None:
-            lines.append(f"  {self.matched:,} of {self.requests:,} recorded requests were sent in the replay, too")
+            lines.append(
+                f"  {self.matched:,} of {self.requests:,} recorded requests were sent in the replay, too; "
+                f"{self.anywhere or 0:,} recorded batches were formed there in some pass"
+            )
         lines += [f"  {self.causes[cause]:>6,} {cause}: {CAUSES[cause]}" for cause in CAUSES if cause in self.causes]
         lines += [divergence.describe() for divergence in self.divergences[:whole]]
         return "\n".join(lines)
