@@ -104,6 +104,7 @@ class ComposedServer(PlainServer):
         elif before > request.computed:
             self.departures["tokens that no recorded batch computes"] += before - request.computed
             self._fill(request, before)
+            request.stretch = None  # the passes in between are not recorded
         request.sampled = max(request.sampled, before + 1 - request.prompt_tokens)
 
     def _fill(self, request: Request, computed: int) -> None:

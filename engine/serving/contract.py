@@ -24,7 +24,8 @@ class ServedRequest:
     belong to this request alone (they are hashed, stored and evicted like any other, but nobody else can hit
     them); keys past ``(prompt_tokens + output_tokens - 1) // block_size`` are ignored, as the last sampled token
     has no KV. ``cached_tokens`` forces the reuse at the first admission: exactly so many tokens count as computed,
-    whatever the pool holds (None: what it holds). Only the plain core can do that.
+    whatever the pool holds (None: what it holds). It is admitted when it would have been with what the pool holds,
+    provided that there is room for it with what it was told. Only the plain core can do that.
     """
 
     index: int

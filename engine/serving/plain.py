@@ -184,12 +184,15 @@ class PlainServer:
         # Waiting requests, first come, first served: the head of the queue holds up the rest.
         while self._waiting and not preempted and budget > 0 and len(self._running) < self.config.max_num_seqs:
             request = self._waiting[0]
-            hits, computed = self._reuse(request)
-            tokens = self._chunk(request.known - computed, budget)
-            reserved = request.known if self.config.reserve_full_prompt else computed + tokens
-            idle_hits = sum(self.pool.is_free(block) for block in hits)
-            if self._blocks(reserved) - len(hits) + idle_hits > self.pool.num_free:
+            hits = self._hits(request)
+            computed = len(hits) * self.config.block_size
+            if not self._fits(request, hits, computed, budget):
                 break
+            if request.forced_tokens is not None and not request.admissions:
+                hits, computed = hits[: request.forced_tokens // self.config.block_size], request.forced_tokens
+                if not self._fits(request, hits, computed, budget):
+                    break
+            tokens = self._chunk(request.known - computed, budget)
             self._waiting.popleft()
             self._admit(request, hits, computed, now_ns)
             batch.append(self._compute(request, tokens, resumed=request.admissions > 1))
@@ -216,17 +219,17 @@ class PlainServer:
                 hits.append(block)
         return hits
 
-    def _reuse(self, request: Request) -> tuple[list[int], int]:
-        """The blocks that a request finds when it is admitted, and how many tokens then count as computed."""
-        hits = self._hits(request)
-        if request.forced_tokens is None or request.admissions:
-            return hits, len(hits) * self.config.block_size
-        return hits[: request.forced_tokens // self.config.block_size], request.forced_tokens
+    def _fits(self, request: Request, hits: list[int], computed: int, budget: int) -> bool:
+        """Whether a request can be admitted with ``computed`` tokens, of which ``hits`` hold the first."""
+        tokens = self._chunk(request.known - computed, budget)
+        reserved = request.known if self.config.reserve_full_prompt else computed + tokens
+        idle_hits = sum(self.pool.is_free(block) for block in hits)
+        return self._blocks(reserved) - len(hits) + idle_hits <= self.pool.num_free
 
     def _admit(self, request: Request, hits: list[int], computed: int, now_ns: int) -> None:
         """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks."""
         self.pool.reference(hits)
-        request.blocks = hits
+        request.blocks = list(hits)
         request.computed = len(hits) * self.config.block_size
         self._fill(request, computed)
         request.seq = len(self._admissions)
