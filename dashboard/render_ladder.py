@@ -93,14 +93,6 @@ def sentences(gap: Gap) -> list[str]:
     return found
 
 
-def missing_words(climb: Climb) -> str:
-    """Which rungs are missing; empty where none is."""
-    if not climb.missing:
-        return ""
-    names = [f"{rung.number} ({rung.isolates})" for rung in RUNGS if rung.number in climb.missing]
-    return f"Not in the store: rung{'s' * (len(names) > 1)} {', '.join(names)}."
-
-
 def ladder_text(climb: Climb, form: str, why: Mapping[int, str] | None = None) -> str:
     """A ladder as ``table``, ``markdown`` or ``json``; ``why`` has the reasons of rungs that could not be built."""
     why = why or {}

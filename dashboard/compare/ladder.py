@@ -27,8 +27,8 @@ IMPLIED = {5: (3,)}
 """A batch says how many tokens were computed before, so whoever takes the batches takes the reuse."""
 READERS = 2
 """Threads that read the rungs of a ladder."""
-CANCELING = 0.01
-"""Steps below this share of the measured value are too small to be said to cancel."""
+CANCELING = 0.05
+"""Of the measured value: steps that are larger may cancel, where the noise is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Gap:
     """The whole gap of a number, from prediction to measurement, and the step that holds most of it.
 
     ``step``, ``difference`` and ``share`` (of the gap) are None where there is no gap. ``canceling`` are the largest
-    steps of either sign where each hides much of the other, else empty. ``why`` says why there is no gap to share.
+    steps of either sign where both exceed the noise, else empty. ``why`` says why there is no gap to share.
     """
 
     key: Key
@@ -244,7 +244,7 @@ def _gap(key: Key, values: Mapping[int, Number], spread: Noise | None, found: Se
         for step in found
         if (change := step.changes[key]).difference
     ]
-    canceling = _canceling([one for one in told if not one[0].changes[key].inside], gap, measured.value)
+    canceling = _canceling([one for one in told if _large(one[0].changes[key])])
     if not gap:
         return Gap(key, prediction, measured, gap, spread, canceling=canceling, why="prediction and measured are equal")
     step, difference = max(told, key=lambda one: one[1] / gap)
@@ -260,16 +260,18 @@ def _whole(found: Sequence[Step], step: Step, since: int) -> Step:
     return Step(since, step.right, (below[0].runs[0], step.runs[1]), tuple(sorted(taken)), step.changes)
 
 
-def _canceling(told: Sequence[tuple[Step, float]], gap: float, measured: float) -> tuple[Step, ...]:
-    """The largest step upwards and the largest downwards, where the smaller of them is worth half the gap or more.
+def _large(change: Change) -> bool:
+    """Whether a step is larger than the noise, or than what is tolerated where that is unknown."""
+    if change.inside is None:
+        return change.relative is None or abs(change.relative) > CANCELING
+    return not change.inside
 
-    A step inside the noise is no evidence of anything.
-    """
-    up = max(told, key=lambda one: one[1], default=None)
-    down = min(told, key=lambda one: one[1], default=None)
+
+def _canceling(large: Sequence[tuple[Step, float]]) -> tuple[Step, ...]:
+    """The largest step upwards and the largest downwards; empty where all go one way."""
+    up = max(large, key=lambda one: one[1], default=None)
+    down = min(large, key=lambda one: one[1], default=None)
     if up is None or down is None or up[1] <= 0 or down[1] >= 0:
-        return ()
-    if min(up[1], -down[1]) < max(abs(gap) / 2, CANCELING * abs(measured)):
         return ()
     return tuple(sorted((up[0], down[0]), key=lambda step: step.left))
 

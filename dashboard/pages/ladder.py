@@ -5,13 +5,14 @@ import streamlit as st
 from dashboard import jobs, widgets
 from dashboard.charts import joblist, ladder, parity
 from dashboard.charts.draw import draw
+from dashboard.charts.ladder_steps import waterfall
 from dashboard.charts.style import ROLES
 from dashboard.compare.ladder import TOP, base_of, climb
 from dashboard.compare.numbers import Key
 from dashboard.frame import escape
 from dashboard.jobs import ladder as ladder_jobs
 from dashboard.queries.parity import checks
-from dashboard.render_ladder import missing_words, sentences
+from dashboard.render_ladder import name_of, sentences
 
 frame, store, roots = widgets.frame("ladder"), widgets.store(), widgets.roots()
 entries, measured = widgets.entries(), frame.measured.run_id
@@ -31,17 +32,11 @@ pair = (frame.measured, prediction)
 found = climb(store, measured, base, frame.population, frame.estimator)
 job = ladder_jobs.latest(roots[-1], measured, base)
 
-draw(
-    frame,
-    "rungs",
-    "Rungs from prediction to measurement",
-    ladder.rungs(store, found, ladder_jobs.reasons(job)),
-    sides=pair,
-)
+rungs = ladder.rungs(store, found, ladder_jobs.reasons(job))
+draw(frame, "rungs", "Rungs from prediction to measurement", rungs, sides=pair)
 with st.container(horizontal=True, vertical_alignment="center"):
-    if st.button(
-        "Build the ladder", type="primary", key="build", disabled=not found.missing or bool(job and not job.final)
-    ):
+    idle = found.missing and (job is None or job.final)
+    if st.button("Build the ladder", type="primary", key="build", disabled=not idle):
         jobs.submit(roots[-1], ladder_jobs.spec(measured, base, roots))
         st.rerun()
     for number, run_id in found.runs.items():
@@ -52,8 +47,6 @@ joblist.show(roots[-1], ladder_jobs.DOES)
 if len(found.runs) == 2:
     st.info("No rung is in the store yet, so nothing tells the layers of the gap apart: build the ladder first.")
     st.stop()
-if found.missing:
-    st.caption(f"{missing_words(found)} A step that takes several layers at once cannot tell them apart.")
 
 
 def choose_number() -> None:
@@ -74,9 +67,9 @@ if prediction.regime and not frame.acknowledged:
 else:
     key = Key.parse(widgets.control("ladder_number", flat=False, width=260))
     st.markdown("  \n".join(escape(sentence) for sentence in sentences(found.gaps[key])))
-    title = f"{ladder.name_of(key)} from the prediction to the measurement"
+    title = f"{name_of(key)} from the prediction to the measurement"
     note = "Grey: where the measured side itself may lie when nothing changes. Hatched, ~: a step inside that noise."
-    draw(frame, "steps", title, *ladder.waterfall(store, found, key, frame.dark), note=note, sides=pair)
+    draw(frame, "steps", title, *waterfall(store, found, key, frame.dark), note=note, sides=pair)
     title = "Steps of every number, as a share of its measured value"
     note = "From the prediction to the measurement, so signs are opposite to a replay's gap. Click a row for its steps."
     draw(frame, "heat", title, *ladder.heat(found, frame.dark), note=note, sides=pair, on_select=choose_number)
@@ -98,9 +91,6 @@ draw(frame, "divergences", title, differing, sides=forced, height=260, on_select
 row = next((row for row in differing.rows.to_pylist() if row["pass_index"] == chosen), None)
 if row:
     st.markdown(f"**Pass {chosen}**: {escape(row['explanation'])} {parity.free_blocks(row)}")
-    draw(
-        frame, "batches", f"Both batches of pass {chosen}", parity.batches(store, teacher, check, chosen), sides=forced
-    )
-    draw(
-        frame, "queues", f"Both queues after pass {chosen}", parity.queues(store, teacher, check, chosen), sides=forced
-    )
+    both, queues = parity.batches(store, teacher, check, chosen), parity.queues(store, teacher, check, chosen)
+    draw(frame, "batches", f"Both batches of pass {chosen}", both, sides=forced)
+    draw(frame, "queues", f"Both waiting queues after pass {chosen}", queues, sides=forced)

@@ -143,12 +143,20 @@ def test_a_step_inside_the_noise_cancels_nothing(tmp_path: Path) -> None:
     assert climb(Store([tmp_path]), measured, base).gaps[TTFT].canceling == ()
 
 
-def test_small_steps_do_not_cancel(tmp_path: Path) -> None:
-    # both are below 1 % of the measured value
-    measured, base = ladder(tmp_path, {0: 100.0, 4: 100.9, 5: 100.0, 6: 100.0})
-    gap = climb(Store([tmp_path]), measured, base).gaps[TTFT]
-    assert (gap.gap, gap.step, gap.canceling) == (0.0, None, ())
-    assert sentences(gap) == ["The TTFT mean has no gap: 100.00 predicted, 100.00 measured (ms)."]
+def test_without_noise_small_steps_do_not_cancel_and_large_ones_do(tmp_path: Path) -> None:
+    # one lane and one request: nothing says how far the measured side moves
+    def one(slug: str, ttft_ms: float, **more: object) -> str:
+        row = small_runs.request("r", first_visible_ns=int(ttft_ms * MS))
+        return small_runs.write(tmp_path, slug, [row], record=small_runs.identity(client__lanes=1), **more)
+
+    measured = one("real", 100)
+    for name, step, canceling in (("small", 4.9, False), ("large", 5.1, True)):
+        base = one(f"base-{name}", 100, kind="replay", lineage={"about": name})
+        one(name, 100 + step, kind="replay", lineage={"rung": 4, "ladder": {"measured": measured, "base": base}})
+        gap = climb(Store([tmp_path]), measured, base).gaps[TTFT]
+        assert gap.noise is None
+        assert (gap.gap, gap.step, bool(gap.canceling)) == (0.0, None, canceling)
+        assert sentences(gap)[0] == "The TTFT mean has no gap: 100.00 predicted, 100.00 measured (ms)."
 
 
 def test_a_step_is_held_against_the_noise_of_the_measured_side(tmp_path: Path) -> None:
