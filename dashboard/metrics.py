@@ -120,6 +120,10 @@ class Population:
         """The population of one side, with the run id of the other where membership depends on it."""
         return replace(self, counterpart=counterpart if self.matched else None)
 
+    def shared_with(self, counterpart: str) -> Population:
+        """The source-turns shared with another run: by this population's rule, or by that of all shared keys."""
+        return replace(self, subset=self.subset if self.matched else "matched", counterpart=counterpart)
+
     @property
     def name(self) -> str:
         """Short form that :meth:`parse` reads."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard.catalogue import RunEntry
 from dashboard.compare import LABELS, Comparison
+from dashboard.compare.decomposition import Decomposition, Part
 from dashboard.compare.numbers import Number
 from dashboard.compare.rows import Row
 
@@ -150,6 +151,41 @@ def _consistency(comparison: Comparison) -> list[str]:
     return lines
 
 
+PARTS_HEAD = ("metric", "part", "ms", "share of gap", "noise, ms", "state")
+
+
+def _parts(comparison: Comparison, markdown: bool) -> list[str]:
+    """The gaps of the means, taken apart; the parts of each sum to its total."""
+    rows: list[tuple[str, ...]] = []
+    for found in comparison.decompositions:
+        if found.gap is None:
+            continue
+        rows.append((found.label, "gap of the mean", f"{found.gap:+,.2f}", "100%", "", ""))
+        rows += [part_cells(found, part) for part in found.parts if not _silent(part)]
+    mark = "- " if markdown else "  "
+    notes = [f"{mark}{', '.join(names)}: {note}" for note, names in _notes(comparison).items()]
+    return [*([grid(PARTS_HEAD, rows, markdown), *[""] * markdown] if rows else []), *notes]
+
+
+def _silent(part: Part) -> bool:
+    """Whether a part says nothing here: it is not recorded, as the note under the table says, or all was split."""
+    return part.value_ms is None or (part.name == "unsplit" and part.value_ms == 0)
+
+
+def part_cells(found: Decomposition, part: Part) -> tuple[str, ...]:
+    """One part as text, in the order of PARTS_HEAD."""
+    share = f"{(part.value_ms or 0.0) / found.gap:+.0%}" if found.gap else NOTHING
+    noise = NOTHING if part.low_ms is None or part.high_ms is None else f"{part.low_ms:+,.2f}..{part.high_ms:+,.2f}"
+    return "", part.label, f"{part.value_ms or 0.0:+,.2f}", share, noise, part.state
+
+
+def _notes(comparison: Comparison) -> dict[str, list[str]]:
+    notes: dict[str, list[str]] = {}
+    for found in comparison.decompositions:
+        notes.setdefault(found.note, []).append(found.label)
+    return notes
+
+
 def _facts(comparison: Comparison) -> list[str]:
     m, diff = comparison.matched, comparison.identity
     repeats = ", ".join(comparison.repeats) or "none in the store"
@@ -180,6 +216,7 @@ def comparison_text(comparison: Comparison, form: str) -> str:
     if comparison.gates:
         parts.append(_section(title, "Gates", [_gates(comparison, markdown)]))
     parts.append(rows)
+    parts.append(_section(title, "Parts of the gaps of the means", _parts(comparison, markdown)))
     parts.append(_section(title, "Cohort", [_ledger(comparison, markdown)]))
     parts.append(_section(title, "Consistency", [bullet + line for line in _consistency(comparison)]))
     parts.append(_section(title, "Claim", [bullet + sentence for sentence in comparison.claim]))
@@ -220,6 +257,30 @@ def row_json(row: Row) -> dict[str, Any]:
     }
 
 
+def decomposition_json(found: Decomposition) -> dict[str, Any]:
+    """A gap and its parts in ms, unrounded."""
+    return {
+        "metric": found.metric,
+        "measured": found.measured,
+        "replay": found.replay,
+        "gap": found.gap,
+        "n": list(found.n),
+        "shared": found.shared,
+        "note": found.note,
+        "parts": [
+            {
+                "part": part.name,
+                "ms": part.value_ms,
+                "low": part.low_ms,
+                "high": part.high_ms,
+                "state": part.state,
+                "rests_on": part.rests_on,
+            }
+            for part in found.parts
+        ],
+    }
+
+
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """A comparison as JSON values; numbers are unrounded."""
     return {
@@ -231,6 +292,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "window": comparison.window.value,
         "rows": [row_json(row) for row in comparison.rows],
         "rates": [row_json(row) for row in comparison.rates],
+        "decompositions": [decomposition_json(found) for found in comparison.decompositions],
         "warnings": [{"code": w.code, "text": w.text} for w in comparison.warnings],
         "gates": [
             {

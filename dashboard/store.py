@@ -42,11 +42,13 @@ _TABLE_OF = {
     "pairs": "requests",
     "stages": "requests",
     "block_moves": "kv_events",
+    "block_copies": "kv_events",
+    "known_blocks": "requests",
     "passes_in": "passes",
     "block_hashes": "requests",
 }
 """The table of a bundle that something in a query is made of, where it is not named like one."""
-WORKED_OUT = ("stages", "block_moves")
+WORKED_OUT = ("stages", "block_moves", "block_copies", "known_blocks")
 """Tables that are made of a run's at their first use, by ``queries/_<name>.sql``."""
 _COLUMNS = frozenset(m.column for m in METRICS.values())
 _PART = re.compile(r"\{part\.(\w+)\}")
@@ -270,6 +272,9 @@ class Store:
             for one in TABLES:
                 relation = _relation(run_id, one) if one in recorded else f"no_{one}"
                 text = text.replace(f"{{{one}}}", relation).replace(f"{{raw_{one}}}", f"raw_{relation}")
+            for one in WORKED_OUT:
+                if f"{{{one}}}" in text:
+                    text = text.replace(f"{{{one}}}", self._worked_out(run_id, one))
             known = {"block_size": self.bundle(run_id).identity.value("capacity", "block_size")}
             bound = {key: value for key, value in known.items() if key in set(_PARAMETER.findall(text))}
             self._run(f"CREATE OR REPLACE TABLE {table} AS {text}", bound, TIME_LIMIT_S, name)

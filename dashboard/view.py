@@ -177,6 +177,7 @@ _TABLE: tuple[Param, ...] = (
         help="Gates, separated by spaces: ttft.mean<=10% ttft.p90<=15% hit_ratio.tokens<=2pp preemptions.capture=2..8. "
         "There is no built-in threshold.",
     ),
+    Param("split", str, "ttft", "verdict", "Gap of the mean", metrics.HEADLINE_METRICS, words=_METRIC_WORDS),
     Param(
         "only",
         str,

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dashboard.compare import compensation
 from dashboard.compare.claim import claim
+from dashboard.compare.decomposition import Decomposition, decompositions
 from dashboard.compare.gates import Gate, GateResult, judge
 from dashboard.compare.numbers import Key, number
 from dashboard.compare.rows import Row, compare_number
@@ -82,6 +84,7 @@ class Comparison:
     matched: MatchedSubset
     identity: IdentityDiff
     repeats: tuple[str, ...]
+    decompositions: tuple[Decomposition, ...]
     claim: tuple[str, ...]
 
     @property
@@ -162,6 +165,7 @@ def _compare(
         totals(store, replay, population.for_side(measured)).total("ok"),
     )
     label = pair_label(store, measured, replay)
+    parts = tuple(found for name, found in decompositions(store, *pair, population, same).items() if name in metrics)
     results = tuple(judge(store, measured, replay, gate, estimator) for gate in gates)
     return Comparison(
         measured=measured,
@@ -172,13 +176,17 @@ def _compare(
         window=window,
         rows=tuple(rows),
         rates=tuple(r for each in Window for r in rates[each]),
-        warnings=tuple(_warnings(store, pair, population, rows, ledgers, diff, same)),
+        warnings=(
+            *_warnings(store, pair, population, rows, ledgers, diff, same),
+            *_cancelling(parts, rows, gates, population),
+        ),
         gates=results,
         ledgers=ledgers,
         consistency=(_consistency(store, measured, population), _consistency(store, replay, population)),
         matched=matched,
         identity=diff,
         repeats=same,
+        decompositions=parts,
         claim=tuple(claim(rows, results, label, population, successes, diff)),
     )
 
@@ -198,6 +206,19 @@ def _consistency(store: Store, run_id: str, population: Population) -> Consisten
     little = number(store, run_id, Key("in_flight", "little"), complete)
     observed = number(store, run_id, Key("in_flight", "observed"), complete)
     return Consistency(little.value, observed.value, lanes(store, run_id))
+
+
+def _cancelling(
+    parts: Sequence[Decomposition], rows: Sequence[Row], gates: Sequence[Gate], population: Population
+) -> list[Warn]:
+    """A warning for each mean in which two large parts cancel, whether its total passes or not."""
+    means = {str(row.key): row for row in rows}
+    found = []
+    for one in parts:
+        allowed = compensation.tolerance(means[f"{one.metric}.mean"], gates, population)
+        if allowed and (pair := compensation.compensating(one, allowed)):
+            found.append(Warn("compensating", compensation.words(one, allowed, pair)))
+    return found
 
 
 def _warnings(

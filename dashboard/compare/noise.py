@@ -85,9 +85,21 @@ def noise(
     return _bootstrap(store, run_id, key, population, estimator)
 
 
+def closed_lanes(store: Store, run_id: str) -> bool:
+    """Whether the client is a closed loop of lanes: their requests depend on each other, so whole lanes are drawn."""
+    return store.bundle(run_id).identity.value("client", "loop") != "open" and bool(configured_lanes(store, run_id))
+
+
+def lane_weights(lanes: int) -> Floats | None:
+    """How often each lane is drawn in each resample (resample, lane); None where there is one lane only."""
+    if lanes < 2:
+        return None
+    draws = np.random.default_rng(SEED).multinomial(lanes, np.full(lanes, 1 / lanes), RESAMPLES)
+    return draws.astype(np.float64)
+
+
 def _bootstrap(store: Store, run_id: str, key: Key, population: Population, estimator: Estimator) -> Noise | None:
-    loop, width = store.bundle(run_id).identity.value("client", "loop"), configured_lanes(store, run_id)
-    closed = loop != "open" and bool(width)
+    closed = closed_lanes(store, run_id)
     if key.metric in METRICS:
         metric = METRICS[key.metric]
         names = HEADLINE_STATISTICS if key.statistic in HEADLINE_STATISTICS else (key.statistic,)

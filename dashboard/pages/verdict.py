@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import verdict
+from dashboard.charts import verdict, waterfall
 from dashboard.charts.cohort import successes
 from dashboard.charts.draw import draw
 from dashboard.compare import compare
@@ -44,6 +44,27 @@ if frame.like_for_like:
         verdict.gaps(frame, found, names),
         note="Grey: where the measured side itself may lie when nothing changes (repeats, else a bootstrap).",
     )
+
+if frame.like_for_like:
+    split = widgets.control("split")
+    for side, comparison in found:
+        parts = next(one for one in comparison.decompositions if one.metric == split)
+        draw(
+            frame,
+            f"parts-{side.role.name}",
+            f"What the gap of the mean {parts.label} is made of: measured and {side.role.name}, ms",
+            *waterfall.waterfall(frame, side, parts),
+            note=f"Parts of opposite sign can cancel in a mean that looks right. {parts.note}",
+            sides=(frame.measured, side),
+        )
+        if parts.parts:
+            draw(
+                frame,
+                f"parts-table-{side.role.name}",
+                f"Parts of the gap of the mean {parts.label}, {side.role.name}",
+                waterfall.table(frame, side, parts),
+                sides=(frame.measured, side),
+            )
 
 for side, comparison in found:
     pair = (frame.measured, side)
