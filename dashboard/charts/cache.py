@@ -25,10 +25,8 @@ TURN = Axis("turn (the last holds all later ones)")
 NUMBERS = (
     "hit_ratio.tokens",
     "hit_ratio.reusable",
-    "cached_tokens.mean",
-    "recomputed_tokens.mean",
+    "preemptions.requests",
     "preemptions.capture",
-    "queue_time.mean",
     "ttft.mean",
     "ttft.p90",
     "e2e.mean",

@@ -1,32 +1,40 @@
 -- What happened to the blocks of a conversation's prompts, neighbouring blocks that one request moved at one time together: who stored
 -- them, who of the conversation reused them, who evicted them, and how long after. Others store and evict them too; what
 -- these reused is counted in block_lives.
-WITH
-{part.block_copies},
-own AS (
+WITH blocks AS (
+    SELECT block_index, hash, min(turn_index) AS first_turn
+    FROM {run.known_blocks}
+    WHERE conversation_id = $conversation_id AND of_prompt
+    GROUP BY block_index, hash
+),
+moves AS (
     SELECT
-        m.*,
-        CASE m.kind WHEN 'evict' THEN coalesce(m.age_ns, m.time_ns - u.last_used_ns) ELSE m.since_event_ns END AS since_last_ns,
-        m.block_index - row_number() OVER (
-            PARTITION BY m.kind, m.time_ns, m.request_id, m.rule, m.worker_id, m.dp_rank, m.copy > 1 ORDER BY m.block_index, m.move
-        ) AS run
-    FROM moves m
-    LEFT JOIN used u
-        ON m.kind = 'evict' AND u.hash = m.hash AND u.block_index = m.block_index AND u.copy = m.copy
-        AND u.worker_id IS NOT DISTINCT FROM m.worker_id AND u.dp_rank IS NOT DISTINCT FROM m.dp_rank
-    WHERE m.kind IN ('store', 'evict') OR m.conversation_id = $conversation_id
+        b.block_index, b.first_turn, m.* EXCLUDE (age_ns), m.stores_here > 0 AS again, coalesce(r.conversation_id = $conversation_id, false) AS own,
+        CASE WHEN m.kind = 'evict' THEN c.age_ns ELSE m.time_ns - m.last_move_ns END AS since_last_ns
+    FROM blocks b
+    JOIN {run.block_moves} m ON m.hash = b.hash
+    LEFT JOIN {run.requests} r ON r.request_id = m.request_id
+    LEFT JOIN {run.block_copies} c
+        ON m.kind = 'evict' AND c.hash = m.hash AND c.copy = m.stores_here
+        AND c.worker_id IS NOT DISTINCT FROM m.worker_id AND c.dp_rank IS NOT DISTINCT FROM m.dp_rank
+    WHERE m.kind IN ('store', 'evict') OR r.conversation_id = $conversation_id
+),
+runs AS (
+    SELECT
+        *,
+        block_index - row_number() OVER (PARTITION BY kind, time_ns, request_id, rule, worker_id, dp_rank, again ORDER BY block_index, move) AS run
+    FROM moves
 ),
 names AS (
     SELECT request_id, {part.turn}
     FROM {run.requests}
-    WHERE conversation_id IN (SELECT conversation_id FROM own) OR conversation_id IS NULL
 )
 SELECT
     time_ns, kind, min(block_index) AS first_block, max(block_index) AS last_block, count(*) AS blocks,
-    coalesce(any_value(n.turn), '=' || o.request_id) AS turn, any_value(conversation_id) = $conversation_id AS own,
-    min(first_turn) AS first_turn, copy > 1 AS again, min(since_last_ns) AS since_last_from_ns, max(since_last_ns) AS since_last_to_ns,
-    any_value(reason) AS reason, rule, any_value(pass_index) AS pass_index, o.request_id
-FROM own o
-LEFT JOIN names n ON n.request_id = o.request_id
-GROUP BY kind, time_ns, o.request_id, rule, worker_id, dp_rank, copy > 1, run
+    coalesce(any_value(n.turn), '=' || r.request_id) AS turn, any_value(own) AS own, min(first_turn) AS first_turn,
+    kind = 'store' AND r.again AS again, min(since_last_ns) AS since_last_from_ns, max(since_last_ns) AS since_last_to_ns,
+    any_value(reason) AS reason, rule, any_value(pass_index) AS pass_index, r.request_id
+FROM runs r
+LEFT JOIN names n ON n.request_id = r.request_id
+GROUP BY kind, time_ns, r.request_id, rule, worker_id, dp_rank, r.again, run
 ORDER BY time_ns, min(move)

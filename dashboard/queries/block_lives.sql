@@ -1,34 +1,34 @@
 -- Each copy that the pool held of a block of a conversation's prompts: who stored it, how often it was reused and by whom, when it
--- was last used, who evicted it and how long after that. A copy of number 0 was there before the first event.
-WITH
-{part.block_copies},
+-- was last used, who evicted it and how long after that.
+WITH blocks AS (
+    SELECT block_index, hash, min(turn_index) AS first_turn
+    FROM {run.known_blocks}
+    WHERE conversation_id = $conversation_id AND of_prompt
+    GROUP BY block_index, hash
+),
+own AS (
+    SELECT m.hash, m.worker_id, m.dp_rank, m.stores_here AS copy, count(*) AS hits
+    FROM {run.block_moves} m
+    JOIN {run.requests} r ON r.request_id = m.request_id AND r.conversation_id = $conversation_id
+    WHERE m.kind IN ('hit', 'readmit')
+    GROUP BY ALL
+),
 names AS (
     SELECT request_id, {part.turn}
     FROM {run.requests}
-    WHERE conversation_id IS NULL OR conversation_id IN (
-        SELECT conversation_id FROM {run.requests}
-        WHERE request_id IN (SELECT unnest([stored_by, last_used_by, evicted_by]) FROM used)
-    )
-),
-ended AS (
-    SELECT
-        u.*,
-        CASE WHEN evicted_ns IS NULL THEN (
-            SELECT min(c.time_ns)
-            FROM {run.block_moves} c
-            WHERE c.kind = 'clear' AND c.move > u.move AND c.worker_id IS NOT DISTINCT FROM u.worker_id AND c.dp_rank IS NOT DISTINCT FROM u.dp_rank
-        ) END AS cleared_ns
-    FROM used u
 )
 SELECT
-    l.block_index, l.first_turn, l.copy, l.stored_ns AS stored_time_ns, coalesce(s.turn, '=' || l.stored_by) AS stored_by, l.own_hits, l.other_hits,
-    l.last_used_ns AS last_used_time_ns, coalesce(u.turn, '=' || l.last_used_by) AS last_used_by,
-    coalesce(l.evicted_ns, l.cleared_ns) AS gone_time_ns,
-    CASE WHEN l.evicted_ns IS NOT NULL THEN 'evicted' WHEN l.cleared_ns IS NOT NULL THEN 'cleared' ELSE 'held' END AS became,
-    coalesce(e.turn, '=' || l.evicted_by) AS evicted_by, l.evicted_rule,
-    coalesce(l.age_ns, l.evicted_ns - l.last_used_ns) AS age_ns
-FROM ended l
-LEFT JOIN names s ON s.request_id = l.stored_by
-LEFT JOIN names u ON u.request_id = l.last_used_by
-LEFT JOIN names e ON e.request_id = l.evicted_by
-ORDER BY l.block_index, l.stored_ns, l.copy
+    b.block_index, b.first_turn, c.copy, c.stored_ns AS stored_time_ns, coalesce(s.turn, '=' || c.stored_by) AS stored_by,
+    coalesce(o.hits, 0) AS own_hits, c.hits - coalesce(o.hits, 0) AS other_hits,
+    c.last_used_ns AS last_used_time_ns, coalesce(u.turn, '=' || c.last_used_by) AS last_used_by,
+    coalesce(c.evicted_ns, c.cleared_ns) AS gone_time_ns,
+    CASE WHEN c.evicted_ns IS NOT NULL THEN 'evicted' WHEN c.cleared_ns IS NOT NULL THEN 'cleared' ELSE 'held' END AS became,
+    coalesce(e.turn, '=' || c.evicted_by) AS evicted_by, c.evicted_rule, c.age_ns
+FROM blocks b
+JOIN {run.block_copies} c ON c.hash = b.hash
+LEFT JOIN own o
+    ON o.hash = c.hash AND o.copy = c.copy AND o.worker_id IS NOT DISTINCT FROM c.worker_id AND o.dp_rank IS NOT DISTINCT FROM c.dp_rank
+LEFT JOIN names s ON s.request_id = c.stored_by
+LEFT JOIN names u ON u.request_id = c.last_used_by
+LEFT JOIN names e ON e.request_id = c.evicted_by
+ORDER BY b.block_index, c.stored_ns, c.copy

@@ -11,6 +11,7 @@ WITH turns AS (
         CASE WHEN $less = 'measured' THEN coalesce(m.first_admit_ns, m.dispatched_ns) ELSE coalesce(r.first_admit_ns, r.dispatched_ns) END AS admit_ns,
         CASE WHEN $less = 'measured' THEN coalesce(r.first_admit_ns, r.dispatched_ns) ELSE coalesce(m.first_admit_ns, m.dispatched_ns) END AS other_admit_ns,
         CASE WHEN $less = 'measured' THEN m.dp_rank ELSE r.dp_rank END AS dp_rank,
+        CASE WHEN $less = 'measured' THEN m.input_tokens ELSE r.input_tokens END AS input_tokens,
         least(m.cached_tokens, r.cached_tokens) AS less_tokens,
         greatest(m.cached_tokens, r.cached_tokens) AS more_tokens
     {part.shared_turns}
@@ -18,22 +19,23 @@ WITH turns AS (
     ORDER BY more_tokens - less_tokens DESC, m.conversation_id, m.turn_index
     LIMIT $turns
 ),
-before AS (  -- all full blocks that the turn before of the conversation had in the end
-    SELECT t.request_id, any_value(list_concat(h.prompt_block_hashes, h.output_block_hashes)) AS hashes
+before AS (  -- the turn before of the conversation
+    SELECT t.request_id, any_value(p.request_id) AS before_id
     FROM turns t
-    JOIN {less.block_hashes} h
-        ON h.conversation_id = t.conversation_id AND h.turn_index = t.turn_index - 1
-        AND h.source_trace_id IS NOT DISTINCT FROM t.source_trace_id
+    JOIN {less.requests} p
+        ON p.conversation_id = t.conversation_id AND p.turn_index = t.turn_index - 1
+        AND p.source_trace_id IS NOT DISTINCT FROM t.source_trace_id
     GROUP BY t.request_id
     HAVING count(*) = 1
 ),
 missing AS (
     SELECT
-        t.request_id, t.admit_ns, t.dp_rank, t.block_index, h.prompt_block_hashes IS NOT NULL AS named,
-        h.prompt_block_hashes[t.block_index + 1] AS hash, b.hashes[t.block_index + 1] AS hash_before
+        t.request_id, t.admit_ns, t.dp_rank, t.block_index, k.hash, p.hash AS hash_before,
+        t.input_tokens < $less_block OR t.request_id IN (SELECT request_id FROM {less.known_blocks}) AS named
     FROM (SELECT *, unnest(range(less_tokens // $less_block, (more_tokens + $less_block - 1) // $less_block)) AS block_index FROM turns) t
-    JOIN {less.block_hashes} h ON h.request_id = t.request_id
+    LEFT JOIN {less.known_blocks} k ON k.request_id = t.request_id AND k.block_index = t.block_index AND k.of_prompt
     LEFT JOIN before b ON b.request_id = t.request_id
+    LEFT JOIN {less.known_blocks} p ON p.request_id = b.before_id AND p.block_index = t.block_index
 ),
 admitted AS (  -- the place of an admission among the events: what the request reused comes first, then what it evicted and stored
     SELECT request_id, min(move) AS move
@@ -102,8 +104,8 @@ decides AS (
 origins AS (  -- who had stored the first of these blocks on the other side
     SELECT t.request_id, arg_max_null(m.request_id, m.move) AS other_storer
     FROM turns t
-    JOIN {more.block_hashes} h ON h.request_id = t.other_id
-    JOIN {more.block_moves} m ON m.hash = h.prompt_block_hashes[t.less_tokens // $more_block + 1] AND m.kind = 'store' AND m.time_ns <= t.other_admit_ns
+    JOIN {more.known_blocks} k ON k.request_id = t.other_id AND k.block_index = t.less_tokens // $more_block AND k.of_prompt
+    JOIN {more.block_moves} m ON m.hash = k.hash AND m.kind = 'store' AND m.time_ns <= t.other_admit_ns
     GROUP BY t.request_id
 ),
 origin_here AS (  -- and what that source-turn was on this side
