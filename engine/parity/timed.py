@@ -264,13 +264,15 @@ class _Follower:
         if should != batch:
             return self._explain_scheduler(at, batch, should)
         differing = _differing(batch, self._replay.batch, self._offset)
-        early, late = self._arrivals.ahead, self._arrivals.behind
-        for among, tell in ((early, self._early), (late, self._late)):
-            if found := sorted(among & differing):
-                return tell(at, found[0])
-        if moved := sorted(self._cancels.ahead | self._cancels.behind):
-            return self._cancelled(at, moved[0])
-        for among, tell in ((early, self._early), (late, self._late)):
+        displaced = (
+            (self._cancels.ahead | self._cancels.behind, self._cancelled),
+            (self._arrivals.ahead, self._early),
+            (self._arrivals.behind, self._late),
+        )
+        for among, tell in displaced:
+            if found := among & differing:
+                return tell(at, min(found))
+        for among, tell in displaced:  # somebody who is in neither batch, but in the way
             if among:
                 return tell(at, min(among))
         queue = [index for index, _, _ in self._replay.batch if index in differing] + self._replay.waiting

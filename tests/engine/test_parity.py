@@ -1,108 +1,19 @@
 """Parity with recordings made up from runs of the plain core, and with recordings that were tampered with."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pyarrow as pa
 import pytest
 from altered_runs import AlteredRun, sample
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_driver import FixedTiming, Load, batches, drive, events, request, small_config
+from made_up_run import TICKS, MadeUpRun, engine_hash
+from serving_driver import Load, request, small_config
 from test_plain_properties import configs, loads
 
 from engine.bundle.schema import TABLES
 from engine.errors import GapscopeError
 from engine.parity import BlockDivergence, BlockEvent, check_parity
 from engine.serving.plain import PlainServer
-
-TICKS = 1000  # a time of the load in nanoseconds of the recording: requests that come together stay in order
-
-
-class MadeUpRun:
-    """What a recording of a run of the plain core would hold."""
-
-    run_id = "made-up-0123456789ab"
-
-    def __init__(self, config, load, core=PlainServer):
-        record, _ = drive(core(config, FixedTiming()), load)
-        settings_ = {
-            ("capacity", "usable_kv_blocks"): config.usable_kv_blocks,
-            ("capacity", "block_size"): config.block_size,
-            ("capacity", "prefix_caching"): config.prefix_caching,
-            ("scheduler", "max_num_seqs"): config.max_num_seqs,
-            ("scheduler", "max_num_batched_tokens"): config.max_num_batched_tokens,
-            ("scheduler", "long_prefill_token_threshold"): config.long_prefill_token_threshold,
-            ("scheduler", "reserve_full_prompt"): config.reserve_full_prompt,
-        }
-        self.identity = SimpleNamespace(value=lambda group, field: settings_.get((group, field)))
-        self.tables = {
-            "passes": _table("passes", _passes(record)),
-            "requests": _table("requests", _requests(record, load)),
-            "kv_events": _table("kv_events", _events(record)),
-        }
-
-    def table(self, name, columns=None):
-        table = self.tables[name]
-        return table if columns is None else table.select(columns)
-
-
-def _table(name, rows):
-    schema = TABLES[name].schema
-    return pa.Table.from_pylist([{column: row.get(column) for column in schema.names} for row in rows], schema)
-
-
-def _passes(record):
-    for p, batch in enumerate(batches(record)):
-        start = int(record.passes["start_ns"][p]) * TICKS
-        yield {
-            "pass_index": p,
-            "start_ns": start,
-            "end_ns": start + TICKS,
-            "kv_blocks_cached": int(record.passes["kv_blocks_cached"][p]),
-            "kv_blocks_used": int(record.passes["kv_blocks_used"][p]),
-            "members": [
-                {"request_id": f"r{index}", "computed_before": before, "scheduled_tokens": tokens}
-                for index, before, tokens in batch
-            ],
-        }
-
-
-def _requests(record, load):
-    aborted_at = {index: at for at, index in sorted(load.aborts, reverse=True)}
-    count = len(load.arrivals)
-    for order, (at, r) in enumerate(load.arrivals):
-        aborted = bool(record.requests["aborted"][r.index])
-        yield {
-            "request_id": f"r{r.index}",
-            "status": "canceled" if aborted else "ok",
-            # Just before the pass that takes it, in the order of arrival.
-            "received_ns": at * TICKS - count + order,
-            "released_ns": aborted_at.get(r.index, 0) * TICKS if aborted else None,
-            "input_tokens": r.prompt_tokens,
-            "requested_output_tokens": r.output_tokens,
-            "output_tokens": int(record.requests["output_tokens"][r.index]),
-            "prompt_block_hashes": [1 + key for key in r.block_keys],
-            "output_block_hashes": [],
-        }
-
-
-def _events(record):
-    for n, (kind, p, index, keys) in enumerate(events(record)):
-        yield {
-            "event_index": n,
-            "time_ns": p,
-            "pass_index": p,
-            "kind": kind,
-            "request_id": f"r{index}",
-            "num_blocks": len(keys),
-            "block_hashes": [_engine_hash(key) for key in keys],
-        }
-
-
-def _engine_hash(key):
-    """Some other name of a content, one to one."""
-    return (key * 0x9E3779B97F4A7C15 + 0xABCDEF) % 2**64
 
 
 @settings(deadline=None, max_examples=80)
@@ -194,12 +105,12 @@ def test_eviction_and_store_that_changed_places_differ_only_in_their_common_orde
     assert not result.exact
     # Of the second request's first block the pool had no room: 3 was removed, then 7 and 8 stored.
     assert result.first_block_divergence == BlockDivergence(
-        3, BlockEvent(True, _engine_hash(7), 1, 1), BlockEvent(False, _engine_hash(3), 1)
+        3, BlockEvent(True, engine_hash(7), 1, 1), BlockEvent(False, engine_hash(3), 1)
     )
     assert result.describe().splitlines()[1:] == [
         "block 3 of those stored and removed (counted from 0) is the first that differs",
-        f"  measured: stored block {_engine_hash(7):016x} in pass 1 (event 1)",
-        f"  replayed: removed block {_engine_hash(3):016x} in pass 1",
+        f"  measured: stored block {engine_hash(7):016x} in pass 1 (event 1)",
+        f"  replayed: removed block {engine_hash(3):016x} in pass 1",
     ]
 
 
@@ -210,7 +121,7 @@ def test_two_contents_cannot_stand_for_one_hash():
     result = check_parity(AlteredRun(run, kv_events=pa.Table.from_pylist(rows, TABLES["kv_events"].schema)), "plain")
     assert (result.stored, result.stored_equal) == (2, 1)
     assert result.first_block_divergence == BlockDivergence(
-        1, BlockEvent(True, _engine_hash(1), 1, 1), BlockEvent(True, None, 1)
+        1, BlockEvent(True, engine_hash(1), 1, 1), BlockEvent(True, None, 1)
     )
 
 
@@ -305,7 +216,7 @@ def test_request_dropped_within_a_pass_lets_go_before_those_that_finish_in_it():
     load = [(0, request(0, 8, 9, [1, 2])), (0, request(1, 8, 3, [11, 12])), (5, request(2, 26, 1, [21, 22, 23, 24]))]
     run = MadeUpRun(small_config(blocks=8), Load(load), DropsFirst)
     evicted = [row["block_hashes"] for row in run.table("kv_events").to_pylist() if row["kind"] == "evict"]
-    assert evicted == [[_engine_hash(key) for key in (2, 1, 12)]]
+    assert evicted == [[engine_hash(key) for key in (2, 1, 12)]]
     rows = run.table("requests").to_pylist()
     rows[0] |= {"status": "canceled", "released_ns": 2 * TICKS + 500}
     rows[1] |= {"released_ns": 2 * TICKS + 900}
