@@ -126,6 +126,8 @@ def sample(store: Store, run_id: str, metric: Metric, population: Population) ->
 
 
 def _make(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
+    if metric.source == "itl":
+        return _of_members(store, run_id, metric, population)
     params: dict[str, Any] = {"class": metric.pass_class} if metric.source == "passes" else {}
     result = store.query(
         f"sample_{metric.source}",
@@ -146,6 +148,44 @@ def _make(store: Store, run_id: str, metric: Metric, population: Population) -> 
     for array in (values, lanes):
         array.flags.writeable = False
     return Sample(values, np.asarray(lanes, dtype=np.int64), undefined, result.sql)
+
+
+def _of_members(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
+    """The gaps of a population's requests out of those of the run, which are found and sorted once."""
+    whole = store.remember(("gaps", run_id, metric.name), lambda: _gaps(store, run_id, metric))
+    members = store.query("sample_members", runs={"run": run_id}, population=population, row_cap=None, keep=False)
+    sql = f"{members.sql}\n\n{whole.sql}"
+    if whole.not_recorded:
+        return Sample(np.empty(0), np.empty(0, np.int64), 0, sql, whole.not_recorded)
+    numbers = members.array("request").astype(np.int64)
+    belongs = np.zeros(max(whole.requests.max(initial=-1), numbers.max(initial=-1)) + 1, dtype=bool)
+    belongs[numbers] = True
+    chosen = belongs[whole.requests]
+    values, lanes = whole.values[chosen], whole.lanes[chosen]
+    for array in (values, lanes):
+        array.flags.writeable = False
+    return Sample(values, lanes, 0, sql)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Gaps:
+    """Every gap of a run's successful requests, sorted, with the lane and the number of its request."""
+
+    values: Floats
+    lanes: Ints
+    requests: Ints
+    sql: str
+    not_recorded: str | None
+
+
+def _gaps(store: Store, run_id: str, metric: Metric) -> _Gaps:
+    result = store.query(f"sample_{metric.source}", runs={"run": run_id}, metric=metric, row_cap=None, keep=False)
+    if result.not_recorded:
+        return _Gaps(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), result.sql, result.not_recorded)
+    values = np.asarray(result.array("value"), dtype=np.float64) * metric.scale
+    lanes = np.asarray(result.table.column("lane").fill_null(-1).to_numpy(), dtype=np.int64)
+    requests = np.asarray(result.array("request"), dtype=np.int64)
+    return _Gaps(values, lanes, requests, result.sql, None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ missing, its layer belongs to the step that takes it together with others, which
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -25,8 +24,6 @@ TOP = RUNGS[-1].number
 KEYS = tuple(Key.parse(text) for text in LADDER_NUMBERS)
 IMPLIED = {5: (3,)}
 """A batch says how many tokens were computed before, so whoever takes the batches takes the reuse."""
-READERS = 2
-"""Threads that read the rungs of a ladder."""
 CANCELING = 0.05
 """Of the measured value: steps that are larger may cancel, where the noise is unknown."""
 
@@ -189,8 +186,7 @@ def _climb(
         own = population.for_side(base if rung == TOP else measured)
         return [number(store, runs[rung], key, own, estimator) for key in keys]
 
-    with ThreadPoolExecutor(READERS) as readers:  # the first look at many runs
-        told = dict(zip(runs, readers.map(read, runs), strict=True))
+    told = {rung: read(rung) for rung in runs}
     values = {key: {rung: told[rung][at] for rung in runs} for at, key in enumerate(keys)}
     spreads = {
         key: noise(store, measured, key, population.for_side(base), estimator, same, values[key][TOP]) for key in keys
