@@ -78,6 +78,11 @@ OWN: dict[str, list[Step]] = {
     ],
     "coverage": select("cov", "mixed", "prefill_only", "decode_only"),
     "cache_events": SHARED[:4],
+    "request": [
+        *select("turn", "s0059/0", "s0031/1", "s0128/0", "s0069/2"),
+        *select("turn_by", "ttft", "cached_tokens"),
+    ],
+    "ladder": [*SHARED[:6], *select("ladder_number", "e2e.p99", "hit_ratio.tokens"), *select("ladder_check", "loop")],
     "what_if": [*number("k_kv_blocks", 2048, 4096), *number("k_lanes", 4, 8)],
     "runs": [],
 }

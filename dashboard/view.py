@@ -324,24 +324,13 @@ def params_of(page: str) -> list[Param]:
     return [param for param in PARAMS.values() if param.owner in (SHARED, page)]
 
 
-_TURN = re.compile(r"(?P<conversation>.+?)(?:#[1-9]\d*)?/-?\d+", re.DOTALL)
-
-
 def turn_key(conversation: str, turn: int, again: int = 0) -> str:
     """The name of a source-turn in a link: ``s0003/2``; ``s0003#1/2`` when the same one is sent for the second time.
 
     ``again`` counts how often the run sent it before. A request without conversation or turn is ``=`` and its id;
-    the SQL in ``_turn.sql`` writes the same names.
+    the column ``turn`` of requests (``queries/_turn.sql``) holds the same names.
     """
     return f"{conversation}{f'#{again}' if again else ''}/{turn}"
-
-
-def read_turn_key(text: str) -> tuple[str | None, str | None]:
-    """The conversation of a name of a source-turn, or the request that it names; (None, None) where it is no name."""
-    if text.startswith("="):
-        return None, text[1:]
-    match = _TURN.fullmatch(text)
-    return (match["conversation"], None) if match else (None, None)
 
 
 def upgrade(query: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

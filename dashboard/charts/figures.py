@@ -358,14 +358,19 @@ def cloud(
     return compose(traces, x, y, dark=dark, height=height)
 
 
-def small_multiples(panels: Sequence[tuple[str, Figure]], *, columns: int = 3, height: int = 230) -> Figure:
-    """Several charts in one figure with one legend: at most 3 x 4 panels, titles above each."""
+def small_multiples(
+    panels: Sequence[tuple[str, Figure]], *, columns: int = 3, height: int = 230, gap: float = 0.07
+) -> Figure:
+    """Several charts in one figure with one legend: at most 3 x 4 panels, titles above each.
+
+    ``gap`` is the share of the width between two columns: more where an axis has long names.
+    """
     rows = -(-len(panels) // columns)
     data: list[dict[str, Any]] = []
     layout: dict[str, Any] = {}
     notes: list[dict[str, Any]] = []
     named: set[str] = set()
-    gap_x, gap_y = 0.07, 0.30 / max(rows, 1)
+    gap_x, gap_y = gap, 0.30 / max(rows, 1)
     wide, tall = (1 - gap_x * (columns - 1)) / columns, (1 - gap_y * (rows - 1)) / max(rows, 1)
     for index, (title, figure) in enumerate(panels):
         row, column = divmod(index, columns)
@@ -415,6 +420,17 @@ def small_multiples(panels: Sequence[tuple[str, Figure]], *, columns: int = 3, h
         "hovermode": "closest",
     }
     return {"data": data, "layout": layout}
+
+
+def one_axis(figure: Figure, title: str, span: tuple[float, float] | None = None) -> Figure:
+    """Panels above each other as one: they zoom together, and only the last says what the x axis is."""
+    layout = figure["layout"]
+    names = sorted((name for name in layout if name.startswith("xaxis")), key=lambda name: int(name[5:] or 1))
+    for name in names:
+        layout[name] |= {"range": list(span)} if span else {}
+        layout[name] |= {"matches": "x"} if name != names[0] else {}
+        layout[name] |= {"title": {"text": title if name == names[-1] else ""}, "showticklabels": name == names[-1]}
+    return figure
 
 
 def _f32(values: np.ndarray | Sequence[float]) -> np.ndarray:

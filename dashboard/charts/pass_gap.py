@@ -12,8 +12,6 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, answer
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.passes import WORDS, counts
-from dashboard.compare.numbers import Key
-from dashboard.compare.rows import compare_number
 from dashboard.frame import Frame, Side
 from dashboard.metrics import PASS_CLASSES
 from dashboard.queries import passes
@@ -26,6 +24,8 @@ PARTS: tuple[tuple[str, str, str, str], ...] = (
     ("duration_ms", "longer or shorter at equal geometry", "#D55E00", "#E69F00"),
 )
 """Parts of the gap in pass time: column, words, colour in both themes. They sum to the gap of a class."""
+SIDES = ("measured", "replay")
+INSIDE = "~ inside"
 
 
 def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
@@ -34,17 +34,14 @@ def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
     base = answer(result)
     rows = base.rows.to_pylist()
     total = sum(row["gap_ms"] for row in rows)
-    others = [run for run in repeats(store, frame.measured.run_id) if run != replay.run_id]
-    spread = _spread(frame, store, tuple(others))
+    spread = _spread(frame, store, replay)
     for row in rows:
-        name = row["class"]
+        time, mean = spread.get(row["class"], (None, None))
+        left, right = (row[f"{side}_ms"] / row[f"{side}_passes"] if row[f"{side}_passes"] else 0.0 for side in SIDES)
         row["gap_share"] = row["gap_ms"] / total if total else None
-        row["noise_ms"] = spread.get(name)
-        inside = None if row["noise_ms"] is None else abs(row["gap_ms"]) <= row["noise_ms"]
-        row["noise_state"] = "noise unknown" if inside is None else "~ inside" if inside else "outside"
-        key, pair = Key(f"pass_{name}", "mean"), (frame.measured.run_id, replay.run_id)
-        mean = compare_number(store, pair, key, frame.population, frame.estimator, tuple(others))
-        row["mean_gap"], row["mean_state"] = mean.gap, mean.state
+        row["noise_ms"], row["noise_state"] = time, _state(row["gap_ms"], time)
+        row["mean_gap"] = right / left - 1 if left and right else None
+        row["mean_state"] = _state(right - left, mean) if left and right else "not comparable"
     columns = [
         Column("class", "Class", pinned=True),
         Column("gap_ms", "Gap in pass time (ms)", "%+.0f"),
@@ -54,7 +51,7 @@ def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
         *(Column(name, f"{words.capitalize()} (ms)", "%+.0f") for name, words, _, _ in PARTS),
         Column("error", "Error at equal geometry", "percent"),
         Column("mean_gap", "Gap of the mean", "percent"),
-        Column("mean_state", "State of the mean"),
+        Column("mean_state", "Mean against the noise"),
         Column("measured_passes", "Measured passes", "%d"),
         Column("replay_passes", "Replay passes", "%d"),
         Column("measured_time_shared", "Measured time at shared geometry", "percent"),
@@ -64,39 +61,49 @@ def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
         (words, style.pick((light, dark), frame.dark), [row[name] / 1e3 for row in reversed(rows)])
         for name, words, light, dark in PARTS
     ]
-    labels = [WORDS[row["class"]] for row in reversed(rows)]
+    labels = [WORDS[row["class"]] + ("" if row["noise_state"] != INSIDE else " ~") for row in reversed(rows)]
     figure = figures.stacked_shares(labels, bars, Axis("replay - measured, s of pass time"), dark=frame.dark)
     figure["layout"] |= {"barmode": "relative", "showlegend": True}
     if not rows:
         figure["data"] = []
-    kinds = {"noise_ms": pa.float64(), "gap_share": pa.float64(), "mean_gap": pa.float64()}
     table = base.rows
     for name in ("gap_share", "noise_ms", "noise_state", "mean_gap", "mean_state") if rows else ():
-        table = table.append_column(name, pa.array([row[name] for row in rows], kinds.get(name, pa.string())))
+        kind = pa.string() if name.endswith("state") else pa.float64()
+        table = table.append_column(name, pa.array([row[name] for row in rows], kind))
     definition = (
         "More or fewer passes: the difference in number at the measured mean of the class. Longer or shorter: the "
         "replay's passes against the measured mean of the same finer cell, where both hold it. The rest are passes of "
-        "another geometry. The parts of a class sum to its gap."
+        "another geometry. The parts of a class sum to its gap; ~ is inside the noise of the repeats."
     )
     words = _whole(rows, total) if rows else ""
-    n = counts(frame, store)
-    return replace(base, rows=table, columns=columns, n=n, definition=definition), figure, words
+    return replace(base, rows=table, columns=columns, n=counts(frame, store), definition=definition), figure, words
 
 
-def _spread(frame: Frame, store: Store, others: Sequence[str]) -> dict[str, float]:
-    """By class: the largest deviation of a repeat's pass time from the measured one, in ms; empty without repeats."""
-    if frame.population.matched:
+def _state(difference: float, noise: float | None) -> str:
+    return "noise unknown: no repeat" if noise is None else INSIDE if abs(difference) <= noise else "outside"
+
+
+def _spread(frame: Frame, store: Store, replay: Side) -> dict[str, tuple[float, float | None]]:
+    """By class: the largest deviation of a repeat's pass time, and of its mean pass, from the measured one, in ms.
+
+    Empty without repeats of the measured run, or where the population is decided by the other side.
+    """
+    others = [run for run in repeats(store, frame.measured.run_id) if run != replay.run_id]
+    if frame.population.matched or not others:
         return {}
-    found: dict[str, float] = {}
-    times = [
-        {row["class"]: row["time_ns"] or 0 for row in result.rows()}
-        for result in (passes.classes(store, run_id, frame.population) for run_id in (frame.measured.run_id, *others))
-        if not result.not_recorded
-    ]
-    for name in PASS_CLASSES[:3]:
-        if len(times) > 1:
-            found[name] = max(abs(other.get(name, 0) - times[0].get(name, 0)) for other in times[1:]) / 1e6
+    results = [passes.classes(store, run, frame.population) for run in (frame.measured.run_id, *others)]
+    measured, *again = [{row["class"]: row for row in found.rows()} for found in results if not found.not_recorded]
+    found: dict[str, tuple[float, float | None]] = {}
+    for name in PASS_CLASSES[:3] if again else ():
+        times = [abs(_of(other, name, "time_ns") - _of(measured, name, "time_ns")) for other in again]
+        both = [other for other in again if name in other and name in measured]
+        means = [abs(_of(other, name, "mean_ns") - _of(measured, name, "mean_ns")) for other in both]
+        found[name] = max(times) / 1e6, max(means) / 1e6 if means else None
     return found
+
+
+def _of(rows: Mapping[str, Mapping[str, Any]], name: str, column: str) -> float:
+    return float(rows[name][column] or 0) if name in rows else 0.0
 
 
 def _whole(rows: Sequence[Mapping[str, Any]], total: float) -> str:

@@ -155,9 +155,14 @@ def _errors(frame: Frame, store: Store, side: Side, pass_class: str, axis: str, 
 
 
 def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
-    """Error of each replay's timing on the measured passes over the whole recording; its level by phase in words."""
-    span = capture_span(store, frame.measured.run_id)
-    found = [(side, one) for side in frame.replays if (one := priced(store, frame.measured.run_id, side.run_id))]
+    """Error of each replay's timing on the measured passes over the whole recording; its level by phase in words.
+
+    A further recording, like a repeat, shows whether the level moves there too: its own passes, by the first replay.
+    """
+    found = _priced_sides(frame, store)
+    span = capture_span(
+        store, frame.measured.run_id, *(side.run_id for side, _ in found if side.bundle.kind == "measured")
+    )
     panels = []
     for name in passes.CLASS_AXES:
         series = [line for side, held in found if len((line := _level(side, held, name, span)).x)]
@@ -185,12 +190,32 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
         pa.Table.from_pylist(rows) if rows else pa.table({}),
         found[0][1].sql if found else "",
         columns,
-        {frame.measured.run_id: len(found[0][1].measured_ns)} if found else {},
+        _priced_passes(frame, found),
         f"{ERROR}, where the model prices the geometry of the measured pass. Lines: total over total in {BINS} even "
-        f"bins of time, where a bin holds {FEWEST} passes. Every phase of the recording is shown.",
+        f"bins of time, where a bin holds {FEWEST} passes. Every phase of the recording is shown; n: passes priced. A "
+        "further recording is priced by the model of the first replay.",
         empty="No replay of this pair has a timing of its own that could price the measured passes.",
     )
     return answer, figure, " ".join(_shift(side, held) for side, held in found)
+
+
+def _priced_sides(frame: Frame, store: Store) -> list[tuple[Side, Priced]]:
+    """The measured passes at the price of each replay; a further recording's own passes at that of the first replay."""
+    timed = [side for side in frame.replays if timing_of(store, side.run_id) is not None]
+    found = []
+    for side in frame.replays:
+        if side in timed:
+            one = priced(store, frame.measured.run_id, side.run_id)
+        else:
+            one = priced(store, side.run_id, timed[0].run_id) if timed and side.bundle.kind == "measured" else None
+        found += [(side, one)] if one is not None else []
+    return found
+
+
+def _priced_passes(frame: Frame, found: Sequence[tuple[Side, Priced]]) -> dict[str, int | None]:
+    own = {side.run_id: len(one.measured_ns) for side, one in found if side.bundle.kind != "replay"}
+    measured = [len(one.measured_ns) for side, one in found if side.bundle.kind == "replay"]
+    return {frame.measured.run_id: measured[0], **own} if measured else {**own}
 
 
 def _zero(span: Span, dark: bool) -> dict[str, Any]:
@@ -248,4 +273,5 @@ def _shift(side: Side, held: Priced) -> str:
     if not said:
         return ""
     moved = f"; the level moves by {100 * (known['profile'] - known['warmup']):+.1f} points" if len(known) == 2 else ""
-    return f"{side.role.name.capitalize()}: the model's total is {said}{moved}."
+    where = "" if side.bundle.kind == "replay" else " on its own passes"
+    return f"{side.role.name.capitalize()}: the model's total{where} is {said}{moved}."

@@ -64,14 +64,7 @@ def timeline(frame: Frame, store: Store, start_s: float, length_s: float) -> tup
     if shown:
         figure = figures.small_multiples(panels, columns=1, height=120)
         figure["layout"]["barmode"] = "stack"
-        for index in range(1, len(panels) + 1):
-            axis = figure["layout"][f"xaxis{'' if index == 1 else index}"]
-            axis |= (
-                {"range": [start_s, start_s + length_s], "matches": "x"}
-                if index > 1
-                else {"range": [start_s, start_s + length_s]}
-            )
-            axis["title"] = {"text": "s from profile start" if index == len(panels) else ""}
+        figure = figures.one_axis(figure, "s from profile start", (start_s, start_s + length_s))
     n = {side.run_id: None if r.not_recorded else _count(r, one_by_one) for side, r in results}
     words = (
         "Each pass is a bar as wide as it lasts."
@@ -113,10 +106,14 @@ def _stacked(result: Result, names: dict[str, str], width: float | None, dark: b
     return figures.compose(traces, Axis(""), Axis(""), dark=dark)
 
 
-def balance(frame: Frame, store: Store) -> tuple[Answer, int]:
-    """Work and time by rank, who is the slowest how often, and how many ranks there are at most."""
+def several_ranks(frame: Frame, store: Store) -> bool:
+    """Whether any side has more than one rank."""
+    return any(passes.ranks(store, side.run_id) > 1 for side in frame.sides)
+
+
+def balance(frame: Frame, store: Store) -> Answer:
+    """Work and time by rank, and who is the slowest how often."""
     results = [(side, passes.rank_balance(store, side.run_id, frame.population_of(side))) for side in frame.sides]
-    ranks = max((len(result) for _, result in results if not result.not_recorded), default=0)
     columns = [
         Column("worker_id", "Worker"),
         Column("dp_rank", "Rank", "%d"),
@@ -131,7 +128,7 @@ def balance(frame: Frame, store: Store) -> tuple[Answer, int]:
         Column("waited_ms", "Waited for the slowest (ms)", "%.0f"),
     ]
     words = "Ranks of one step end together: its duration is that of the slowest. Ties count for each of them."
-    return stack(results, columns, counts(frame, store), words), ranks
+    return stack(results, columns, counts(frame, store), words)
 
 
 def spread(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:

@@ -105,7 +105,11 @@ def geometry(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, 
         if held:
             title = f"{WORDS[name]}: {100 * sum(row['measured_time_share'] for row in held):.1f} % of measured time"
             panels.append((title, _map(name, held, most, frame.dark)))
-    figure = figures.small_multiples(panels, columns=3, height=300) if panels else {"data": [], "layout": {}}
+    figure = (
+        figures.small_multiples(panels, columns=len(panels), height=300, gap=0.13)
+        if panels
+        else {"data": [], "layout": {}}
+    )
     limit = min(max(largest, 0.05), 0.5)
     scale = style.DIVERGING_DARK if frame.dark else style.DIVERGING
     figure["layout"] |= {
@@ -175,6 +179,7 @@ def _map(pass_class: str, held: Sequence[Mapping[str, Any]], most: float, dark: 
             "opacity": 0.75,
             "line": {"width": 0},
         },
+        "unselected": {"marker": {"opacity": 0.75}},  # a click on a cell fades nothing
     }
     handles = figures.handles(
         x,

@@ -137,7 +137,10 @@ BOUNDARIES: tuple[tuple[str, str], ...] = (
 def facts(store: Store, chosen: Chosen) -> Answer:
     """Status, lengths, reuse and place of the request on each side; as text, a dash where it is not known."""
     rows = [{"fact": label} | {s.role.name: _text(r.row[name], name) for s, r in chosen.sides} for name, label in FACTS]
-    columns = [Column("fact", "", pinned=True), *(Column(side.role.name, side.role.name) for side, _ in chosen.sides)]
+    columns = [
+        Column("fact", "Fact", pinned=True, width=260),
+        *(Column(side.role.name, side.role.name) for side, _ in chosen.sides),
+    ]
     return Answer(pa.Table.from_pylist(rows), _sql(store, chosen), columns, chosen.n)
 
 
@@ -163,7 +166,7 @@ def boundaries(frame: Frame, store: Store, chosen: Chosen) -> Answer:
     names = ["boundary", *(side.role.name for side, _ in chosen.sides), "difference"]
     kinds = [pa.string(), *[pa.float64()] * (len(names) - 1)]
     schema = pa.schema(list(zip(names, kinds, strict=True)))
-    columns = [Column("boundary", "Boundary", pinned=True)]
+    columns = [Column("boundary", "Boundary", pinned=True, width=220)]
     columns += [Column(side.role.name, f"{side.role.name} (ms)", "%.1f") for side, _ in chosen.sides]
     if frame.replay is not None and len(chosen.sides) > 1:
         columns.append(Column("difference", f"{frame.replay.role.name} - measured (ms)", "%+.1f"))
@@ -202,9 +205,9 @@ def neighbours(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, str]
     columns = [Column("turn", "Source-turn", pinned=True)]
     for word in words:
         columns += [
-            Column(f"{word}_passes", f"Shared passes, {word}", "%d"),
-            Column(f"{word}_new_tokens", f"Prefilled in them, {word} (tokens)", "%d"),
-            Column(f"{word}_decode_passes", f"Decoded in them, {word} (passes)", "%d"),
+            Column(f"{word}_passes", f"Passes, {word}", "%d"),
+            Column(f"{word}_new_tokens", f"New tokens, {word}", "%d"),
+            Column(f"{word}_decode_passes", f"Decode passes, {word}", "%d"),
         ]
     if len(words) == 2:
         columns.append(Column("difference", "Difference (passes)", "%+d"))
@@ -215,7 +218,8 @@ def neighbours(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, str]
         sql,
         columns,
         {side.run_id: None if result.not_recorded else len(result) for side, result in results},
-        "n: requests that were in a pass with it",
+        "Passes that both were in; new tokens: what the other prefilled in them; decode passes: those in which it "
+        "decoded. n: requests that were in a pass with it.",
         " ".join(missing) if missing and len(missing) == len(results) else None,
         empty="Nobody shared a pass with this request, or who was in the passes was not recorded.",
     )

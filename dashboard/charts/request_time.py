@@ -129,12 +129,8 @@ def timeline(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, Figure
         if series:
             panels.append((title, figures.lines(series, Axis(""), Axis(""), dark=frame.dark, step=True)))
     figure = figures.small_multiples(panels, columns=1, height=70 + 30 * len(names))
-    layout = figure["layout"]
-    layout["barmode"] = "overlay"
-    for index in range(1, len(panels) + 1):
-        suffix = "" if index == 1 else str(index)
-        layout[f"xaxis{suffix}"] |= {"matches": "x"} if index > 1 else {}
-        layout[f"xaxis{suffix}"]["title"]["text"] = "ms from dispatch" if index == len(panels) else ""
+    figure["layout"]["barmode"] = "overlay"
+    figure = figures.one_axis(figure, "ms from dispatch")
     return _pass_rows(results, chosen), figure
 
 

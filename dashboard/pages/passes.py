@@ -74,9 +74,8 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
 rows, figure, words = pass_time.timeline(frame, store, begin, length)
 draw(frame, "timeline", "Batch composition over time", rows, figure, note=words)
 
-rows, ranks = pass_time.balance(frame, store)
-if ranks > 1:
-    draw(frame, "ranks", "Work and time by rank", rows)
+if pass_time.several_ranks(frame, store):
+    draw(frame, "ranks", "Work and time by rank", pass_time.balance(frame, store))
     rows, figure, words = pass_time.spread(frame, store)
     draw(frame, "spread", "Ranks of one step, over time", rows, figure, note=words)
 else:

@@ -37,11 +37,8 @@ else:
         note=request.summary(chosen),
         sides=sides,
     )
-    left, right = st.columns(2)
-    with left:
-        draw(frame, "boundaries", "Boundaries, ms from dispatch", request.boundaries(frame, store, chosen), sides=sides)
-    with right:
-        draw(frame, "facts", "Facts", request.facts(store, chosen), sides=sides)
+    draw(frame, "boundaries", "Boundaries, ms from dispatch", request.boundaries(frame, store, chosen), sides=sides)
+    draw(frame, "facts", "Facts", request.facts(store, chosen), sides=sides)
     draw(frame, "tokens", "Output tokens received", *request_time.tokens(frame, store, chosen), sides=sides)
     others, words = request.neighbours(frame, store, chosen)
     draw(

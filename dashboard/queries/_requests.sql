@@ -1,4 +1,5 @@
 -- Requests of a run with their latencies in nanoseconds; undefined ones are NULL. Block hashes stay in the Parquet file.
+-- `turn` is the name of the source-turn in a link (dashboard.view.turn_key), `again` how often the run sent the same one before.
 SELECT
     * EXCLUDE (prompt_block_hashes, output_block_hashes),
     first_visible_ns - dispatched_ns AS ttft_ns,
@@ -8,5 +9,7 @@ SELECT
     end_ns - dispatched_ns AS latency_end_ns,
     first_admit_ns - received_ns AS queue_time_ns,
     received_ns - dispatched_ns AS request_path_ns,
-    dispatched_ns - scheduled_ns AS dispatch_lag_ns
+    dispatched_ns - scheduled_ns AS dispatch_lag_ns,
+    {part.turn}
 FROM {raw}
+ORDER BY dispatched_ns, request_id

@@ -14,22 +14,16 @@ members AS (
     SELECT pass_index, unnest(range(len(members))) AS place, unnest(members, recursive := true)
     FROM held
 ),
-names AS (
-    SELECT request_id, {part.turn}
-    FROM {run.requests}
-    WHERE conversation_id IS NULL
-        OR conversation_id IN (SELECT conversation_id FROM {run.requests} WHERE request_id IN (SELECT request_id FROM members))
-),
 who AS (
     SELECT
         pass_index,
-        list(coalesce(turn, '=' || m.request_id) ORDER BY place) AS turns,
+        list(coalesce(r.turn, '=' || m.request_id) ORDER BY place) AS turns,
         string_agg(
-            coalesce(turn, '=' || m.request_id) || CASE WHEN scheduled_tokens > 1 THEN ' (' || scheduled_tokens || ')' ELSE '' END,
+            coalesce(r.turn, '=' || m.request_id) || CASE WHEN scheduled_tokens > 1 THEN ' (' || scheduled_tokens || ')' ELSE '' END,
             ', ' ORDER BY place
         ) AS who
     FROM members m
-    LEFT JOIN names n ON n.request_id = m.request_id
+    LEFT JOIN {run.requests} r ON r.request_id = m.request_id
     GROUP BY pass_index
 )
 SELECT

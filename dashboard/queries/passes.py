@@ -133,6 +133,12 @@ def between(store: Store, run_id: str, span: Span, row_cap: int = 2000) -> Resul
     return store.query("passes_between", span.params(), runs={"run": run_id}, row_cap=row_cap)
 
 
+def ranks(store: Store, run_id: str) -> int:
+    """How many ranks the run recorded passes of; 0 where it recorded none."""
+    found = store.query("rank_count", runs={"run": run_id})
+    return 0 if found.not_recorded else int(found.one()["ranks"])
+
+
 def rank_balance(store: Store, run_id: str, population: Population) -> Result:
     """Passes, tokens and time by worker and rank; of the steps taken together: ``slowest_steps, slowest_share,
     waited_ns``."""

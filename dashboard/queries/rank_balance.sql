@@ -2,7 +2,7 @@
 -- each) and how long it waited for the slowest.
 WITH ranks AS (
     SELECT
-        *,
+        worker_id, dp_rank, class, duration_ns, sum_prefill_tokens, num_decode_requests, kv_blocks_used,
         CASE WHEN step IS NOT NULL AND count(*) OVER together > 1 THEN max(duration_ns) OVER together END AS longest_ns
     FROM {run.passes_in}
     WINDOW together AS (PARTITION BY step)

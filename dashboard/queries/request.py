@@ -12,7 +12,6 @@ from typing import Any
 from dashboard.metrics import Metric, Population
 from dashboard.queries.ranges import block_size
 from dashboard.store import Result, Store
-from dashboard.view import read_turn_key
 
 SOURCE = ("source_trace_id", "source_kind", "source_outer_index", "source_inner_index", "conversation_id", "turn_index")
 """What makes a source-turn the same on both sides."""
@@ -80,9 +79,7 @@ def find(store: Store, run_ids: Sequence[str], turn: str) -> list[Request | None
 
 def facts(store: Store, run_id: str, turn: str) -> Result:
     """The rows of the requests of a run that go by this name."""
-    conversation, request_id = read_turn_key(turn)
-    params = {"turn": turn, "conversation": conversation, "request_id": request_id}
-    return store.query("request_facts", params, runs={"run": run_id})
+    return store.query("request_facts", {"turn": turn}, runs={"run": run_id})
 
 
 def passes_of(store: Store, run_id: str, request: Request) -> Result:

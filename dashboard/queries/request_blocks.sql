@@ -9,7 +9,6 @@ moves AS (
     SELECT event_index, time_ns, kind, request_id, unnest(coalesce(content_hashes, block_hashes)) AS hash
     FROM {run.kv_events}
     WHERE kind IN ('store', 'evict')
-        AND list_has_any(coalesce(content_hashes, block_hashes), (SELECT list(hash) FROM mine))
 ),
 lives AS (
     SELECT
@@ -22,11 +21,6 @@ lives AS (
     FROM mine b
     LEFT JOIN moves m ON m.hash = b.hash
     GROUP BY b.block_index
-),
-names AS (
-    SELECT request_id, {part.turn}
-    FROM {run.requests}
-    WHERE conversation_id IN (SELECT conversation_id FROM {run.requests} WHERE request_id IN (SELECT stored_by FROM lives))
 )
 SELECT
     l.block_index,
@@ -37,8 +31,8 @@ SELECT
         WHEN l.evicted_before_ns >= l.stored_ns THEN 'evicted before'
         ELSE 'held, not hit'
     END AS state,
-    coalesce(n.turn, '=' || l.stored_by) AS stored_by,
+    coalesce(r.turn, '=' || l.stored_by) AS stored_by,
     l.stored_ns, l.evicted_before_ns, l.stored_again_ns, l.evicted_after_ns
 FROM lives l
-LEFT JOIN names n ON n.request_id = l.stored_by
+LEFT JOIN {run.requests} r ON r.request_id = l.stored_by
 ORDER BY l.block_index

@@ -4,28 +4,17 @@ WITH shared AS (
     FROM {run.passes}
     WHERE start_ns >= $start_ns AND start_ns <= $end_ns
         AND list_contains(list_transform(members, lambda one: one.request_id), $request_id)
-),
-others AS (
-    SELECT s.*, r.input_tokens
-    FROM shared s
-    LEFT JOIN {run.requests} r ON r.request_id = s.request_id
-    WHERE s.request_id <> $request_id
-),
-names AS (
-    SELECT request_id, {part.turn}
-    FROM {run.requests}
-    WHERE conversation_id IS NULL
-        OR conversation_id IN (SELECT conversation_id FROM {run.requests} WHERE request_id IN (SELECT request_id FROM others))
 )
 SELECT
-    coalesce(n.turn, '=' || o.request_id) AS turn,
-    o.request_id,
+    coalesce(r.turn, '=' || s.request_id) AS turn,
+    s.request_id,
     count(*) AS passes,
     coalesce(sum(scheduled_tokens) FILTER (computed_before < input_tokens), 0) AS new_tokens,
     count(*) FILTER (computed_before < input_tokens) AS prefill_passes,
     count(*) FILTER (computed_before >= input_tokens) AS decode_passes,
     min(start_ns) AS first_start_ns
-FROM others o
-LEFT JOIN names n ON n.request_id = o.request_id
-GROUP BY n.turn, o.request_id
-ORDER BY passes DESC, first_start_ns, turn
+FROM shared s
+LEFT JOIN {run.requests} r ON r.request_id = s.request_id
+WHERE s.request_id <> $request_id
+GROUP BY r.turn, s.request_id
+ORDER BY passes DESC, first_start_ns, r.turn

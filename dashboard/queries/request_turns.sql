@@ -1,15 +1,7 @@
 -- Source-turns of the population on either side, with one number of both. Those that succeeded on both come first, the largest
 -- difference in front.
-WITH m AS (
-    SELECT {part.turn}, source_trace_id, source_kind, source_outer_index, source_inner_index, request_id, phase, status, agent_depth,
-        {metric.column} AS value
-    FROM {measured.requests}
-),
-r AS (
-    SELECT {part.turn}, source_trace_id, source_kind, source_outer_index, source_inner_index, request_id, phase, status, agent_depth,
-        {metric.column} AS value
-    FROM {replay.requests}
-)
+WITH m AS (SELECT *, {metric.column} AS value FROM {measured.requests}),
+r AS (SELECT *, {metric.column} AS value FROM {replay.requests})
 SELECT
     coalesce(m.turn, r.turn) AS turn,
     m.status AS measured_status,

@@ -181,8 +181,8 @@ def test_ranks_of_a_step_by_hand(root: Path) -> None:
     run = write(root, "m", [request("a")], passes=[*rows, alone])
     store = Store([root])
     frame = frame_of(store, run)
-    answer, ranks = pass_time.balance(frame, store)
-    assert ranks == 2
+    assert pass_time.several_ranks(frame, store)
+    answer = pass_time.balance(frame, store)
     told = ("dp_rank", "passes", "steps", "slowest_steps", "slowest_share", "waited_ms")
     assert [tuple(row[name] for name in told) for row in answer.rows.to_pylist()] == [
         (0, 5, 4, 2, 0.5, 12.0),  # waits 4 ms in step 0 and 8 in step 3
@@ -201,6 +201,7 @@ def test_ranks_of_a_step_by_hand(root: Path) -> None:
 
 def test_one_rank_has_no_steps_with_others(samples: Store) -> None:
     run = sample_id("ample8-predicted")
+    assert queries.ranks(samples, run) == 1
     (row,) = queries.rank_balance(samples, run, HEADLINE).rows()
     assert (row["steps"], row["slowest_share"], row["waited_ns"]) == (0, None, None)
     assert len(queries.rank_steps(samples, run, HEADLINE, Span(0, S))) == 0

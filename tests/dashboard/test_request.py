@@ -16,7 +16,7 @@ from dashboard.frame import Frame, Side
 from dashboard.metrics import HEADLINE, METRICS, Estimator, Population, Window
 from dashboard.queries import request as queries
 from dashboard.store import Store
-from dashboard.view import read_turn_key, turn_key
+from dashboard.view import turn_key
 
 
 @pytest.fixture
@@ -39,15 +39,6 @@ def batch(index: int, *members: dict[str, Any], **values: Any) -> dict[str, Any]
     new = sum(one["scheduled_tokens"] for one in members if one["scheduled_tokens"] > 1)
     row = {"num_decode_requests": decodes, "sum_prefill_tokens": new, "num_prefill_requests": len(members) - decodes}
     return a_pass(index, members=list(members), **row, **values)
-
-
-@pytest.mark.parametrize(
-    ("name", "conversation", "request_id"),
-    [("s0003/2", "s0003", None), ("s0003#1/2", "s0003", None), ("a/b#c/0", "a/b#c", None), ("=r-7", None, "r-7"),
-     ("nonsense", None, None), ("", None, None)],
-)  # fmt: skip
-def test_a_name_says_where_to_look(name: str, conversation: str | None, request_id: str | None) -> None:
-    assert read_turn_key(name) == (conversation, request_id)
 
 
 def test_a_name_is_that_of_the_request_in_a_replay() -> None:
