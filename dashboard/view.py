@@ -62,7 +62,7 @@ class Param:
                 raise ValueError(text)
             return text.lower() == "true"
         if self.type in (int, float):
-            value = self.type(text)
+            value = _whole(text) if self.type is int else float(text)
             if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
                 raise ValueError(text)
             return value
@@ -83,6 +83,15 @@ class Param:
         if self.type is float:
             return [f"{value:g}" if float(f"{value:g}") == value else repr(float(value))]
         return [self.say(str(value))]
+
+
+def _whole(text: str) -> int:
+    """A whole number, also in the spellings that a control takes, as ``1e3`` or ``8.0``."""
+    if text.strip().lstrip("+-").isdecimal():
+        return int(text)
+    if not float(text).is_integer():
+        raise ValueError(text)
+    return int(float(text))
 
 
 DEFAULT_PAGE = "verdict"

@@ -3,7 +3,7 @@
 Jobs take turns: a worker waits until every job asked for before it has ended. What it is told to do is
 
 * ``{"do": "replay", "base": RUN, "changes": {KNOB: VALUE}, "fit": ["RUN[:PHASE,...]"]}``: replay a run with changes,
-* ``{"do": "import"}``: import the file in ``upload/``,
+* ``{"do": "import", "skip_bad_rows": BOOL}``: import the file in ``upload/``,
 * ``{"do": "ladder", "measured": RUN, "base": RUN}``: build the rungs between a prediction and a measured run,
 
 each with a ``title`` and the folders of the ``stores``.
@@ -37,6 +37,13 @@ from engine.traces import stored_trace
 WALL_LIMIT_S = 3600
 UNPACKED_LIMIT_BYTES = 4 << 30
 LOOK_EVERY_S = 0.2
+PAGE_WORDS = {
+    "--skip-bad-rows": "'Skip bad rows' ticked",
+    "name its file with --trace FILE": "import a recording with that trace beside it",
+    "name another with --trace FILE": "import a recording with that trace beside it",
+    "with --trace FILE": "in the archive, beside the recording",
+}
+"""Advice for the command line, as the page gives it."""
 
 
 class _Stopped(BaseException):
@@ -58,7 +65,7 @@ def main(folder: Path) -> int:
         doing = {"replay": _replay, "import": _import, "ladder": _ladder}[head["spec"]["do"]]
         jobs.write_json(folder / "result.json", doing(folder, head["spec"], Path(head["store"])))
     except GapscopeError as error:
-        jobs.write_json(folder / "error.json", {"message": str(error)})
+        jobs.write_json(folder / "error.json", {"message": in_page_words(str(error))})
     except (_Stopped, Canceled) as stopped:
         if stopped.args == (signal.SIGALRM,):
             jobs.write_json(folder / "error.json", {"message": f"Stopped after the limit of {WALL_LIMIT_S} s."})
@@ -71,6 +78,13 @@ def main(folder: Path) -> int:
         signal.alarm(0)
         _forget_upload(folder)
     return 0
+
+
+def in_page_words(text: str) -> str:
+    """A refusal of the engine for who has the page before them and no command line."""
+    for options, words in PAGE_WORDS.items():
+        text = text.replace(options, words)
+    return text
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -183,7 +197,7 @@ def _import(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
     target = folder / "unpacked"
     source = unpack(uploads[0], target)
     try:
-        return {"run_id": import_any(source, store)}
+        return {"run_id": import_any(source, store, skip_bad_rows=bool(spec.get("skip_bad_rows")))}
     except GapscopeError as error:
         name = uploads[0].name
         raise GapscopeError(str(error).replace(str(source), name).replace(str(target), name)) from None

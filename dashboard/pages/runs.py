@@ -62,8 +62,12 @@ st.caption(
     f"trace that was played. The run goes into the folder {escape(roots[-1].name)}."
 )
 upload = st.file_uploader("Recording", type=["zip", "tar", "tgz", "gz", "xz", "bz2"], label_visibility="collapsed")
+skip = st.checkbox(
+    "Skip bad rows", key="skip", help="Leave out rows that cannot be used: they are counted, and the run fails a check"
+)
 if st.button("Import", disabled=upload is None, key="import") and upload is not None:
     spec = {"do": "import", "title": f"import of {upload.name}", "stores": [str(root.resolve()) for root in roots]}
+    spec |= {"skip_bad_rows": skip}
     jobs.submit(roots[-1], spec, (upload.name, upload.getvalue()))
     st.rerun()
 joblist.show(roots[-1], "import")

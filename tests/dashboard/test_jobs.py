@@ -22,6 +22,7 @@ from dashboard.jobs import worker
 from engine.bundle import find_bundle, list_bundles
 from engine.errors import GapscopeError
 from engine.stores import PROJECT
+from tests.engine.recording_folder import Folder
 
 SAMPLES = PROJECT / "sample_runs"
 SHORT = {"duration_s": 4, "warmup_s": 1, "timing": "fixed"}
@@ -229,6 +230,32 @@ def test_a_tar_of_something_else_says_what_can_be_imported(store: Path) -> None:
         archive.addfile(info, io.BytesIO(b"hi"))
     failed = work(jobs.submit(store, {"do": "import", "title": "x", "stores": []}, ("run.tgz", sink.getvalue())))
     assert "no format that can be imported" in failed.message
+
+
+def test_a_recording_with_a_bad_row_is_refused_in_the_words_of_the_page_and_imported_without_it(
+    store: Path, tmp_path: Path
+) -> None:
+    path = Folder().write(tmp_path / "rec")
+    (path / "requests.jsonl").write_bytes((path / "requests.jsonl").read_bytes()[:-40])
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        archive.add(path, "rec")
+    upload = ("rec.tar", sink.getvalue())
+    failed = work(jobs.submit(store, {"do": "import", "title": "x", "stores": []}, upload))
+    assert "requests.jsonl line 3" in failed.message
+    assert "import with 'Skip bad rows' ticked" in failed.message
+    assert "--" not in failed.message
+    done = work(jobs.submit(store, {"do": "import", "title": "x", "stores": [], "skip_bad_rows": True}, upload))
+    assert done.state == "done"
+    checks = {check.check: check.verdict for check in find_bundle([store], str(done.run_id)).qualification}
+    assert checks["rows_used"] == "fail"
+
+
+@pytest.mark.parametrize("said", worker.PAGE_WORDS)
+def test_advice_of_the_engine_is_given_in_the_words_of_the_page(said: str) -> None:
+    spoken = [path for path in (PROJECT / "engine").rglob("*.py") if said in path.read_text(encoding="utf-8")]
+    assert spoken  # the engine says so
+    assert "--" not in worker.in_page_words(f"Do this: {said}, please.")
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/gapscope-outside.txt", "a/../../outside.txt"])

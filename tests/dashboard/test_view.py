@@ -119,6 +119,20 @@ def test_values_that_cannot_be_used_are_left_out_and_named() -> None:
     assert len(shown.ignored) == 3
 
 
+@pytest.mark.parametrize(("text", "value"), [("1e3", 1000), ("8.0", 8), ("+7", 7), ("007", 7)])
+def test_a_whole_number_is_read_in_every_spelling(text: str, value: int) -> None:
+    shown = from_query("what_if", {"k_lanes": [text]})
+    assert shown.ignored == ()
+    assert shown["k_lanes"] == value
+
+
+@pytest.mark.parametrize("text", ["1.5", "1e400", "nan", "", "ten", "--3"])
+def test_what_is_no_whole_number_is_named(text: str) -> None:
+    shown = from_query("what_if", {"k_lanes": [text]})
+    assert "k_lanes" not in shown.values
+    assert len(shown.ignored) == 1
+
+
 @pytest.mark.parametrize(
     "path", ["/etc/passwd", "../../runs/ample8-0123456789ab", "C:\\runs", "ample8-0123456789ab/.."]
 )
