@@ -152,7 +152,7 @@ class MeasuredTiming:
         self._refuse = refuse
         self._match = match
         self._memo: dict[Geometry, Answer] = {}
-        self._next = 0
+        self._walk = _Walk(len(rows))
         self._described = {
             "kind": "measured",
             "run_id": model["run_id"],
@@ -178,7 +178,7 @@ class MeasuredTiming:
             GapscopeError: nothing like it was measured, and ``on_refused=abort``.
         """
         shape = (prefill_requests, new_tokens, prefill_kv_tokens, decode_requests, decode_kv_tokens)
-        answer, self._next = self._answer(shape, self._next)
+        answer = self._answer(shape, self._walk)
         self.between_ns = answer[1]
         return answer[0]
 
@@ -186,9 +186,9 @@ class MeasuredTiming:
         """The same answers for whole arrays, asked in this order from the beginning; durations are not split."""
         axes = (queries.prefill_requests, queries.new_tokens, queries.prefill_kv_tokens)
         shapes = zip(*(a.tolist() for a in (*axes, queries.decode_requests, queries.decode_kv_tokens)), strict=True)
-        answers, at = np.zeros((len(queries), 5), np.int64), 0
+        answers, walk = np.zeros((len(queries), 5), np.int64), _Walk(len(self._geometry))
         for n, shape in enumerate(shapes):
-            answers[n], at = self._answer(shape, at)
+            answers[n] = self._answer(shape, walk)
         nothing = np.zeros(len(queries), np.int64)
         return PassTimes(
             prefill_ns=nothing,
@@ -205,18 +205,21 @@ class MeasuredTiming:
         """Which run was asked, and how (JSON-ready); the passes themselves stay in that run."""
         return dict(self._described)
 
-    def _answer(self, shape: Geometry, at: int) -> tuple[Answer, int]:
-        """The answer to a query whose place in the recorded order is ``at``, and the place of the next."""
+    def _answer(self, shape: Geometry, walk: _Walk) -> Answer:
         if self._match == "order":
+            at = walk.next
             if at < len(self._geometry) and self._geometry[at] == shape:
-                return self._recorded(at, NEXT), at + 1
+                walk.use(at)
+                return self._recorded(at, NEXT)
             place = _nearest(self._places.get(shape, ()), at)
-            if place is not None:
-                return self._recorded(place, NEARBY), place + 1
+            if place is not None and not walk.used[place]:
+                walk.use(place)
+                return self._recorded(place, NEARBY)
+            walk.next = at + 1  # this pass stands in the place of a recorded one
         answer = self._memo.get(shape)
         if answer is None:
             answer = self._memo[shape] = self._by_geometry(shape)
-        return answer, at + 1
+        return answer
 
     def _recorded(self, place: int, link: int) -> Answer:
         return self._duration[place], self._after[place], EXACT, link, self._near.bucket_of[place]
@@ -237,6 +240,18 @@ class MeasuredTiming:
             )
         duration, after = (_median([values[n] for n in found]) for values in (self._duration, self._after))
         return duration, after, resolution, link, self._near.bucket_of[found[0]]
+
+
+class _Walk:
+    """A place in the recorded order, and which passes it has been to: none is the duration of two others."""
+
+    def __init__(self, passes: int) -> None:
+        self.next = 0
+        self.used = bytearray(passes)
+
+    def use(self, place: int) -> None:
+        self.used[place] = True
+        self.next = place + 1
 
 
 class _Neighbours:
@@ -266,8 +281,10 @@ class _Neighbours:
         self._like: dict[tuple[int, int], tuple[list[int], bool]] = {}
 
     def few(self, shape: Geometry) -> tuple[list[int], bool]:
-        """The places of the FEW nearest passes of the class, and whether the query lies within what was measured of its
-        batch."""
+        """The places of the FEW nearest passes, and whether the query lies within what was measured of its batch.
+
+        They are of the nearest batch of the class; where that has less than EXACT_PASSES, so many with the next ones.
+        """
         buckets, same = self._buckets(shape[0], shape[3])
         wanted = (shape[1], shape[2], shape[4])
         found: list[Ints] = []
@@ -276,11 +293,11 @@ class _Neighbours:
             rows = self._around(bucket, wanted)
             found.append(rows)
             total += len(rows)
-            if total >= FEW:
+            if total >= EXACT_PASSES:
                 break
-        rows = np.concatenate(found)
+        rows, count = np.concatenate(found), min(FEW, max(EXACT_PASSES, len(found[0])))
         away = np.abs(self._coordinates[rows] - np.log1p(np.array(shape) / self._typical)).sum(axis=1)
-        chosen = rows[np.argsort(away, kind="stable")[:FEW]]
+        chosen = rows[np.argsort(away, kind="stable")[:count]]
         return self._order[chosen].tolist(), same and self._inside(buckets[0], wanted)
 
     def _buckets(self, prefills: int, decodes: int) -> tuple[list[int], bool]:
