@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from dashboard.charts.answer import Answer, Column, answer
 from dashboard.charts.style import count
 from dashboard.queries import parity
 from dashboard.store import Store
-from engine.parity.timed_result import CAUSES
+from engine.parity.timed_result import CAUSES, way_in_words
 
 WORDS = {
     "arrival": "by arrival pass",
@@ -59,8 +60,10 @@ def summary(checks: Mapping[str, Mapping[str, Any]]) -> Answer:
             "stored": _of(told.get("stored_equal"), told.get("stored")),
             "removed": _of(told.get("removed_equal"), told.get("removed")),
             "causes": ", ".join(f"{cause} {n:,}" for cause, n in (told.get("causes") or {}).items()),
-            "on_time": _of(told.get("on_time"), told.get("requests")),
-            "way": ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in (told.get("way") or {}).items()),
+            "on_time": _of(told.get("on_time"), told.get("requests")) if told.get("way") else None,
+            "matched": _of(told.get("matched"), told.get("requests")),
+            "anywhere": told.get("anywhere"),
+            "way": way_in_words(told["way"]) if told.get("way") else None,
         }
         for name, told in checks.items()
     ]
@@ -70,13 +73,16 @@ def summary(checks: Mapping[str, Mapping[str, Any]]) -> Answer:
         Column("equal", "Equal batches", "%d", width=100),
         Column("share", "Share (%)", "%.2f", width=80),
         Column("first", "First that differs", "%d", "index of the first pass whose batches differ", width=120),
-        Column("stored", "Blocks stored alike", width=140),
-        Column("removed", "Blocks removed alike", width=140),
-        Column("causes", "Causes of differences", width=300),
-        Column("on_time", "Requests whose pass was foretold", width=190),
-        Column("way", "Way from client to engine", width=260),
+        Column("causes", "Causes of differences", width=230),
+        Column("on_time", "Requests whose pass was foretold", help="by dispatch time and the way below", width=130),
+        Column("stored", "Blocks stored alike", width=130),
+        Column("removed", "Blocks removed alike", width=130),
+        Column("matched", "Requests sent in both", width=130),
+        Column("anywhere", "Batches formed in any pass", "%d", "of the recorded ones, in whatever pass", width=110),
+        Column("way", "Way from client to engine", width=420),
     ]
-    types = {"share": pa.float64(), "passes": pa.int64(), "equal": pa.int64(), "first": pa.int64()}
+    whole = dict.fromkeys(("passes", "equal", "first", "anywhere"), pa.int64())
+    types = whole | {"share": pa.float64()}
     table = pa.table({c.name: pa.array([row[c.name] for row in rows], types.get(c.name)) for c in columns})
     return Answer(
         table, "", columns, definition="A batch is who, in which order, tokens computed before and scheduled."
@@ -86,7 +92,8 @@ def summary(checks: Mapping[str, Mapping[str, Any]]) -> Answer:
 def divergences(store: Store, run_id: str, check: str) -> Answer:
     """The passes of a check whose batches differ."""
     causes = "; ".join(f"{cause}: {words}" for cause, words in CAUSES.items())
-    return answer(parity.divergences(store, run_id, check), DIVERGENCES, definition=causes)
+    found = answer(parity.divergences(store, run_id, check), DIVERGENCES, definition=causes)
+    return replace(found, empty="Every batch equals the recorded one.")
 
 
 def batches(store: Store, run_id: str, check: str, pass_index: int) -> Answer:
@@ -96,17 +103,18 @@ def batches(store: Store, run_id: str, check: str, pass_index: int) -> Answer:
 
 def queues(store: Store, run_id: str, check: str, pass_index: int) -> Answer:
     """Both waiting queues of a pass."""
-    return answer(parity.queues(store, run_id, check, pass_index), QUEUES)
+    found = answer(parity.queues(store, run_id, check, pass_index), QUEUES)
+    return replace(found, empty="Nobody waits on either side.")
 
 
-def free_blocks(row: Mapping[str, Any]) -> str:
-    """Free blocks on both sides, in words."""
+def explained(row: Mapping[str, Any]) -> str:
+    """Why the batches of a pass differ, and how many blocks were free on both sides."""
     measured, replay = (
         "not recorded" if row[name] is None else count(row[name])
         for name in ("measured_free_blocks", "replay_free_blocks")
     )
-    return f"Free blocks: {measured} measured, {replay} replayed."
+    return f"{row['explanation'].rstrip('.')}. Free blocks: {measured} measured, {replay} replayed."
 
 
-def _of(equal: int | None, whole: int | None) -> str:
-    return "not recorded" if equal is None or whole is None else f"{equal:,} of {whole:,}"
+def _of(equal: int | None, whole: int | None) -> str | None:
+    return None if equal is None or whole is None else f"{equal:,} of {whole:,}"

@@ -90,7 +90,7 @@ title = f"Passes whose batches differ, {parity.WORDS.get(check, check)}"
 draw(frame, "divergences", title, differing, sides=forced, height=260, on_select=choose_pass)
 row = next((row for row in differing.rows.to_pylist() if row["pass_index"] == chosen), None)
 if row:
-    st.markdown(f"**Pass {chosen}**: {escape(row['explanation'])} {parity.free_blocks(row)}")
+    st.markdown(f"**Pass {chosen}**: {escape(parity.explained(row))}")
     both, queues = parity.batches(store, teacher, check, chosen), parity.queues(store, teacher, check, chosen)
     draw(frame, "batches", f"Both batches of pass {chosen}", both, sides=forced)
     draw(frame, "queues", f"Both waiting queues after pass {chosen}", queues, sides=forced)

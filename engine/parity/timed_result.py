@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,7 +134,7 @@ class TimedParity:
         lines = [f"by {self.check:<8} {self.equal_passes:,} of {self.passes:,} passes equal{share}{blocks}"]
         if self.way is not None:
             lines.append(
-                f"  {_way_in_words(self.way)}; it says the pass of {self.on_time:,} of {self.requests:,} requests"
+                f"  {way_in_words(self.way)}; it says the pass of {self.on_time:,} of {self.requests:,} requests"
             )
         if self.matched is not None:
             lines.append(
@@ -172,7 +172,8 @@ def _members(batch: Batch) -> list[dict[str, Any]]:
     return [{"request_id": name, "computed_before": before, "scheduled_tokens": n} for name, before, n in batch]
 
 
-def _way_in_words(way: dict[str, Any]) -> str:
+def way_in_words(way: Mapping[str, Any]) -> str:
+    """How long the way from the client to the engine is estimated to be, and when arrivals are taken."""
     terms = [f"{way['constant_ms']:.2f} ms"]
     if "per_1000_tokens_ms" in way:
         terms.append(f"{way['per_1000_tokens_ms']:.2f} ms per 1,000 prompt tokens")
