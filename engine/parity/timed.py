@@ -10,25 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.bundle.reader import Bundle
+from engine.parity.clock import Clock, Estimated
 from engine.parity.follow import Member, RecordedServer, WatchedServer
 from engine.parity.openloop import OneTick, fill_pool
 from engine.parity.pairing import Pairing
-from engine.parity.recorded import RecordedRun, read_recorded
+from engine.parity.recorded import Ints, RecordedRun, read_recorded
 from engine.parity.result import Batch
 from engine.parity.timed_result import TimedDivergence, TimedParity
-from engine.parity.way import Sightings, Way, estimate_way
 from engine.serving.contract import ServedRequest
 from engine.serving.members import Members
 from engine.serving.record import EVICT, STORE
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 def check_by_dispatch(bundle: Bundle) -> TimedParity:
@@ -38,7 +33,7 @@ def check_by_dispatch(bundle: Bundle) -> TimedParity:
         GapscopeError: see :func:`engine.parity.check_parity`.
     """
     recorded = read_recorded(bundle)
-    clock = _Clock(bundle, recorded)
+    clock = Clock(bundle, recorded)
     result = TimedParity("dispatch", recorded.num_passes, way=clock.way.to_json())
     result.requests, result.on_time = clock.way.requests, clock.way.explained
     events = _EventsByPass(recorded)
@@ -48,64 +43,6 @@ def check_by_dispatch(bundle: Bundle) -> TimedParity:
         result.stored, result.removed = events.total[STORE], events.total[EVICT]
         result.stored_equal, result.removed_equal = events.equal[STORE], events.equal[EVICT]
     return result
-
-
-class _Clock:
-    """When each request is estimated to reach the engine, and when the engine looks for it (ms)."""
-
-    def __init__(self, bundle: Bundle, recorded: RecordedRun) -> None:
-        requests = recorded.requests
-        taken, gone = _taken_and_gone(recorded)
-        self.taken = taken
-        start, end = recorded.start_ns / 1e6, recorded.end_ns / 1e6
-        self.start = start
-        before = np.append(-np.inf, end[:-1])
-        idle = _idle(taken, gone, recorded.num_passes)
-        self._looks = np.stack([np.where(idle, start, before), start])
-        told = bundle.table("requests", ["request_id", "status", "dispatched_ns", "end_ns"])
-        rows: dict[str, dict[str, Any]] = {} if told is None else {r["request_id"]: r for r in told.to_pylist()}
-        of = [rows.get(request.request_id, {}) for request in requests]
-        self.dispatched = _ms([row.get("dispatched_ns") for row in of])
-        tokens = np.array([request.prompt_tokens for request in requests], np.float64)
-        known = np.isfinite(self.dispatched)
-        seen = known & (taken > 0) & (taken < recorded.num_passes)
-        low, high = (self._looks[:, taken[seen] - back] - self.dispatched[seen] for back in (1, 0))
-        self.way: Way = estimate_way(Sightings(self.dispatched[seen], tokens[seen], low, high))
-        self.look = self._looks[self.way.look]
-        self.arrives = np.full(len(requests), np.nan)
-        self.arrives[known] = self.way.arrivals(self.dispatched[known], tokens[known])
-        """NaN where nobody recorded the dispatch: such a request comes for the pass that took it."""
-        ended = _ms([row.get("end_ns") if row.get("status") == "canceled" else None for row in of])
-        self.dropped = ended + self.way.constant_ms
-        """When the engine learns that a request was canceled; NaN for one that the client did not cancel."""
-
-
-def _taken_and_gone(recorded: RecordedRun) -> tuple[Ints, Ints]:
-    """For each request the pass that took it and the first without it."""
-    count, passes = len(recorded.requests), recorded.num_passes
-    first, last = np.full(count, passes), np.full(count, -1)
-    np.minimum.at(first, recorded.batches.index, recorded.batches.pass_index)
-    np.maximum.at(last, recorded.batches.index, recorded.batches.pass_index)
-    arrival = np.array([request.arrival for request in recorded.requests], np.int64)
-    aborted = np.array([passes if r.aborted is None else r.aborted for r in recorded.requests], np.int64)
-    taken = np.minimum(arrival, first)  # a batch proves that it was there
-    return taken, np.maximum(np.where(last >= 0, last + 1, aborted), taken)
-
-
-def _idle(taken: Ints, gone: Ints, passes: int) -> npt.NDArray[np.bool_]:
-    """Passes before which nobody was there: the engine waited for the first to come."""
-    inside = taken < passes
-    change = np.bincount(taken[inside], minlength=passes + 1) - np.bincount(
-        np.minimum(gone[inside], passes), minlength=passes + 1
-    )
-    there = np.cumsum(change)[:passes]  # with those that came for the pass, without those that left before it
-    came = np.bincount(taken[inside], minlength=passes)[:passes]
-    idle: npt.NDArray[np.bool_] = there - came <= 0
-    return idle
-
-
-def _ms(values: list[int | None]) -> Floats:
-    return np.array([np.nan if value is None else value / 1e6 for value in values], np.float64)
 
 
 class _EventsByPass:
@@ -138,61 +75,13 @@ class _EventsByPass:
             self.equal[kind] += sum(self.pairing.known(a, b) for a, b in zip(found, told, strict=False))
 
 
-class _Estimated:
-    """What happens once to each of some requests: when it is estimated to, against when it was recorded to.
-
-    ``ahead`` are requests to which it happened by estimate alone so far, ``behind`` those by record alone.
-    """
-
-    def __init__(self, times: dict[int, float]) -> None:
-        self.times = times
-        self._order = sorted(times, key=lambda n: (times[n], n))
-        self._next = 0
-        self._again: list[int] = []
-        self._settled: set[int] = set()
-        self.ahead: set[int] = set()
-        self.behind: set[int] = set()
-
-    @property
-    def next_time(self) -> float:
-        """When it happens next; infinite where it does not."""
-        while self._next < len(self._order) and self._order[self._next] in self._settled:
-            self._next += 1
-        times = [self.times[n] for n in (*self._again[:1], *self._order[self._next : self._next + 1])]
-        return min(times, default=np.inf)
-
-    def due(self, until: float) -> list[int]:
-        """To whom it has happened by then, in order."""
-        found, self._again = self._again, []
-        while self._next < len(self._order) and self.times[self._order[self._next]] <= until:
-            if self._order[self._next] not in self._settled:
-                found.append(self._order[self._next])
-            self._next += 1
-        self.ahead.update(n for n in found if n not in self.behind)
-        self.behind.difference_update(found)
-        return found
-
-    def recorded(self, n: int) -> None:
-        """It was recorded to happen now."""
-        if n in self.ahead:
-            self.ahead.remove(n)
-        else:
-            self.behind.add(n)
-
-    def resynchronise(self) -> None:
-        """Take the record for the estimate: what is ahead has yet to happen, what is behind has happened."""
-        self._again = sorted(self.ahead, key=lambda n: (self.times[n], n))
-        self._settled |= self.behind
-        self.ahead, self.behind = set(), set()
-
-
 class _Follower:
     """Goes through the passes ``first .. last - 1``, between two clears of the cache.
 
     ``truth`` forms the recorded batches; ``replay`` schedules what is estimated to have come.
     """
 
-    def __init__(self, recorded: RecordedRun, clock: _Clock, result: TimedParity, first: int, last: int) -> None:
+    def __init__(self, recorded: RecordedRun, clock: Clock, result: TimedParity, first: int, last: int) -> None:
         self._recorded, self._clock, self._result = recorded, clock, result
         self._first, self._last = first, last
         config, held = recorded.config, recorded.held.chains if first == 0 else []
@@ -204,8 +93,8 @@ class _Follower:
         self._truth.pool = filled.pool
         self._replay.stand_where(self._truth)
         own = np.flatnonzero((clock.taken >= first) & (clock.taken < last)).tolist()
-        self._arrivals = _Estimated({n: float(clock.arrives[n]) for n in own if np.isfinite(clock.arrives[n])})
-        self._cancels = _Estimated({n: float(clock.dropped[n]) for n in own if np.isfinite(clock.dropped[n])})
+        self._arrivals = Estimated({n: float(clock.arrives[n]) for n in own if np.isfinite(clock.arrives[n])})
+        self._cancels = Estimated({n: float(clock.dropped[n]) for n in own if np.isfinite(clock.dropped[n])})
         self._taken, self._dropped = _agenda(recorded, clock.taken, own)
 
     def follow(self, events: _EventsByPass) -> None:

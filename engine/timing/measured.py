@@ -17,8 +17,9 @@ import numpy as np
 from engine.bundle.reader import find_bundle
 from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
-from engine.timing.contract import Ints, PassQueries, PassTimes
+from engine.timing.contract import PassQueries, PassTimes
 from engine.timing.host import host_terms
+from engine.timing.neighbours import EXACT_PASSES, Geometry, Neighbours
 from engine.timing.rows import FitSource, PassRows, read_rows
 
 if TYPE_CHECKING:
@@ -31,14 +32,6 @@ nearest in geometry."""
 NEXT, NEARBY, EQUAL, NEAREST = range(4)
 WINDOW_PASSES = 1000
 """How far from its place in the recorded order a pass of equal geometry may be."""
-FEW = 5
-"""Nearest passes whose median is taken, so that one odd pass is not the price of others."""
-EXACT_PASSES = 3
-"""Passes of one geometry from which their own median counts as measured."""
-LOOK_AROUND = 32
-"""Passes to either side, in order of their tokens, among which the nearest are looked for."""
-
-Geometry = tuple[int, int, int, int, int]
 Answer = tuple[int, int, int, int, int]
 """Duration and time after it in nanoseconds, resolution, link of the chain, bucket."""
 
@@ -148,7 +141,7 @@ class MeasuredTiming:
         self._places: dict[Geometry, list[int]] = {}
         for place, shape in enumerate(self._geometry):
             self._places.setdefault(shape, []).append(place)
-        self._near = _Neighbours(geometry)
+        self._near = Neighbours(geometry)
         self._refuse = refuse
         self._match = match
         self._memo: dict[Geometry, Answer] = {}
@@ -252,86 +245,6 @@ class _Walk:
     def use(self, place: int) -> None:
         self.used[place] = True
         self.next = place + 1
-
-
-class _Neighbours:
-    """Recorded passes by batch (prefill and decode requests), and within one by new tokens, prefill KV and decode KV.
-
-    Distances are sums over the axes of the differences of log(1 + x / typical), where typical is the median of that
-    axis over the passes that have any: linear for small, relative for large values, without a unit.
-    """
-
-    def __init__(self, geometry: Ints) -> None:
-        typical = [np.median(axis[axis > 0]) if (axis > 0).any() else 1.0 for axis in geometry.T]
-        self._typical = np.array(typical)
-        self._order = np.lexsort((*geometry[:, [4, 2, 1]].T, geometry[:, 3], geometry[:, 0]))
-        ordered = geometry[self._order]
-        self._axes = ordered[:, [1, 2, 4]]
-        self._coordinates = np.log1p(ordered / self._typical)
-        batches = ordered[:, [0, 3]]
-        first = np.flatnonzero(np.append(True, (batches[1:] != batches[:-1]).any(axis=1)))
-        self._bounds = np.append(first, len(ordered))
-        self._batches = batches[first]
-        self.names = tuple(f"batch of {prefills} prefill, {decodes} decode" for prefills, decodes in self._batches)
-        numbers = np.empty(len(ordered), np.int64)
-        numbers[self._order] = np.repeat(np.arange(len(first)), np.diff(self._bounds))
-        self.bucket_of: list[int] = numbers.tolist()
-        self._least = np.minimum.reduceat(self._axes, first)
-        self._most = np.maximum.reduceat(self._axes, first)
-        self._like: dict[tuple[int, int], tuple[list[int], bool]] = {}
-
-    def few(self, shape: Geometry) -> tuple[list[int], bool]:
-        """The places of the FEW nearest passes, and whether the query lies within what was measured of its batch.
-
-        They are of the nearest batch of the class; where that has less than EXACT_PASSES, so many with the next ones.
-        """
-        buckets, same = self._buckets(shape[0], shape[3])
-        wanted = (shape[1], shape[2], shape[4])
-        found: list[Ints] = []
-        total = 0
-        for bucket in buckets:
-            rows = self._around(bucket, wanted)
-            found.append(rows)
-            total += len(rows)
-            if total >= EXACT_PASSES:
-                break
-        rows, count = np.concatenate(found), min(FEW, max(EXACT_PASSES, len(found[0])))
-        away = np.abs(self._coordinates[rows] - np.log1p(np.array(shape) / self._typical)).sum(axis=1)
-        chosen = rows[np.argsort(away, kind="stable")[:count]]
-        return self._order[chosen].tolist(), same and self._inside(buckets[0], wanted)
-
-    def _buckets(self, prefills: int, decodes: int) -> tuple[list[int], bool]:
-        """Batches of the class from the nearest on, and whether the nearest is the one asked for.
-
-        Where no pass of the class was measured, those of all classes.
-        """
-        known = self._like.get((prefills, decodes))
-        if known is None:
-            own = ((self._batches > 0) == [prefills > 0, decodes > 0]).all(axis=1)
-            among = np.flatnonzero(own) if own.any() else np.arange(len(self._batches))
-            away = np.abs(np.log1p(self._batches[among]) - np.log1p([prefills, decodes])).sum(axis=1)
-            buckets = among[np.argsort(away, kind="stable")]
-            same = bool((self._batches[buckets[0]] == [prefills, decodes]).all())
-            known = self._like[prefills, decodes] = buckets.tolist(), same
-        return known
-
-    def _around(self, bucket: int, wanted: tuple[int, int, int]) -> Ints:
-        """Rows of a batch around the place where the query would stand."""
-        first, last = (int(bound) for bound in self._bounds[bucket : bucket + 2])
-        low, high = first, last
-        for axis, value in enumerate(wanted):
-            column = self._axes[low:high, axis]
-            begin = low
-            low, high = (
-                begin + int(np.searchsorted(column, value)),
-                begin + int(np.searchsorted(column, value, "right")),
-            )
-            if low == high:
-                break
-        return np.arange(max(first, low - LOOK_AROUND), min(last, low + LOOK_AROUND))
-
-    def _inside(self, bucket: int, wanted: tuple[int, int, int]) -> bool:
-        return bool((self._least[bucket] <= wanted).all() and (wanted <= self._most[bucket]).all())
 
 
 def _nearest(places: Sequence[int], at: int) -> int | None:
