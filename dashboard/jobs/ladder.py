@@ -8,6 +8,7 @@ from typing import Any
 
 from dashboard import jobs
 from dashboard.jobs import Job
+from engine.ladder.rungs import BUILT
 
 DOES = "ladder"
 
@@ -31,6 +32,8 @@ def latest(store: Path, measured: str, base: str) -> Job | None:
 
 
 def reasons(job: Job | None) -> dict[int, str]:
-    """Why rungs could not be built, by number, as the job found out."""
+    """Why there is no run of a rung, by number: it could not be built, as the job found out, or is being built."""
+    if job and not job.final:
+        return {rung.number: "being built" for rung in BUILT}
     rungs = job.result.get("rungs") or () if job else ()
     return {int(rung["rung"]): str(rung["why"]) for rung in rungs if rung.get("why")}

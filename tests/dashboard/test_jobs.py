@@ -190,6 +190,25 @@ def test_a_ladder_becomes_its_rungs_and_asking_again_is_the_same_job(store: Path
     assert jobs.submit(store, ladder_spec(store)).state == "waiting"  # a rung is gone
 
 
+def test_a_ladder_that_is_canceled_leaves_whole_rungs_only(store: Path) -> None:
+    asked = jobs.submit(store, ladder_spec(store))
+    process = subprocess.Popen([sys.executable, "-m", "dashboard.jobs.worker", str(asked.folder)], cwd=PROJECT)
+    deadline = time.monotonic() + 120
+    while not str((jobs.read_json(asked.folder / "progress.json") or {}).get("words")).startswith("rung"):
+        assert time.monotonic() < deadline, "the ladder was not begun"
+        time.sleep(0.02)
+    running = jobs.read(asked.folder)
+    assert running is not None
+    assert set(ladder_jobs.reasons(running).values()) == {"being built"}
+    jobs.cancel(running)
+    assert process.wait(timeout=120) == 0
+    after = jobs.read(asked.folder)
+    assert after is not None
+    assert (after.state, after.message) == ("canceled", "Canceled; rungs that were complete stay.")
+    assert not [rung for rung in list_bundles(store) if find_bundle([store], rung.name).verify()]
+    assert [path.name for path in store.iterdir() if path.name.startswith(".")] == [".jobs"]
+
+
 def test_runs_that_make_no_ladder_are_said(store: Path) -> None:
     failed = work(jobs.submit(store, ladder_spec(store, "ample8_repeat")))
     assert failed.state == "failed"
@@ -205,14 +224,6 @@ def test_a_ladder_with_a_rung_that_could_not_be_built_may_be_asked_again(store: 
     assert (done.state, done.message) == ("done", "4 of 5.")
     assert ladder_jobs.reasons(done) == {3: "No cached tokens."}
     assert jobs.submit(store, ladder_spec(store)).state == "waiting"
-
-
-def test_a_canceled_ladder_says_what_stays(store: Path) -> None:
-    asked = jobs.submit(store, ladder_spec(store))
-    jobs.write_json(asked.folder / "canceled.json", {})
-    after = jobs.read(asked.folder)
-    assert after is not None
-    assert after.message == "Canceled; rungs that were complete stay."
 
 
 def test_an_upload_that_is_no_archive_fails_and_is_removed(store: Path) -> None:
