@@ -11,13 +11,13 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure
 from dashboard.frame import Frame
-from dashboard.queries import cache
+from dashboard.queries import cache, reuse
 from dashboard.queries.ranges import capture_span
 from dashboard.store import Store
 
 EVENTS: dict[str, tuple[str, tuple[str, str], str]] = {
     "store": ("stored", ("#4A9A8A", "#7FCFC0"), "circle"),
-    "hit": ("reused", ("#0B4A75", "#9AD3F5"), "line-ns-open"),
+    "hit": ("reused", ("#0B4A75", "#9AD3F5"), "diamond"),
     "readmit": ("reused after a preemption", ("#8C7AA9", "#B7A5D6"), "triangle-up"),
     "evict": ("evicted", ("#D0702C", "#E89B4F"), "x"),
 }
@@ -29,7 +29,7 @@ def conversations(frame: Frame, store: Store) -> list[str]:
     """Conversations, the one whose reuse differs most on the two sides first; of one run: most computed again first."""
     if frame.replay is not None:
         pair = (frame.measured.run_id, frame.replay.run_id)
-        found = cache.reuse_conversations(store, *pair, frame.population)
+        found = reuse.conversations(store, *pair, frame.population)
     else:
         found = cache.recompute_conversations(store, frame.measured.run_id, frame.population_of(frame.measured))
     return [] if found.not_recorded else list(found.table.column("conversation_id").to_pylist())
@@ -80,31 +80,34 @@ def _shown(sides: Sequence[Sequence[dict[str, Any]]]) -> tuple[float, float] | N
 
 
 def _marks(rows: Sequence[dict[str, Any]], dark: bool) -> list[dict[str, Any]]:
-    """A mark per block; filled where the conversation did it itself."""
-    traces = []
+    """A bar over the blocks that one request moved at one time, and a mark: filled where the conversation did it."""
+    traces: list[dict[str, Any]] = []
     for kind, (word, colours, symbol) in EVENTS.items():
         part = [row for row in rows if row["kind"] == kind]
         if not part:
             continue
-        counts = [row["blocks"] for row in part]
-        blocks = np.concatenate([np.arange(row["first_block"], row["first_block"] + row["blocks"]) for row in part])
-        own = np.repeat([bool(row["own"]) for row in part], counts)
-        other = symbol if symbol.endswith("-open") else f"{symbol}-open"
+        colour, time_s = style.pick(colours, dark), [row["time_ns"] / 1e9 for row in part]
+        xs, ys = np.full((2, 3 * len(part)), np.nan, dtype=np.float32)
+        xs[0::3] = xs[1::3] = time_s
+        ys[0::3] = [row["first_block"] - 0.4 for row in part]
+        ys[1::3] = [row["last_block"] + 0.4 for row in part]
+        bar = {"type": "scatter", "mode": "lines", "name": f"{word} ", "showlegend": False, "hoverinfo": "skip"}
+        traces.append(bar | {"x": xs, "y": ys, "line": {"color": colour, "width": 3}, "connectgaps": False})
         traces.append(
             {
                 "type": "scatter",
                 "mode": "markers",
                 "name": word,
-                "x": np.repeat(np.array([row["time_ns"] / 1e9 for row in part]), counts).astype(np.float32),
-                "y": blocks.astype(np.float32),
-                "customdata": np.repeat([row["turn"] or "" for row in part], counts).tolist(),
-                "text": np.repeat([_said(row, word) for row in part], counts).tolist(),
-                "hovertemplate": "block %{y}: %{text}<extra></extra>",
+                "x": np.array(time_s, dtype=np.float32),
+                "y": np.array([(row["first_block"] + row["last_block"]) / 2 for row in part], dtype=np.float32),
+                "customdata": [row["turn"] or "" for row in part],
+                "text": [_said(row, word) for row in part],
+                "hovertemplate": "%{text}<extra></extra>",
                 "marker": {
-                    "symbol": [symbol if mine else other for mine in own],
-                    "size": 6,
-                    "color": style.pick(colours, dark),
-                    "line": {"width": 1.5, "color": style.pick(colours, dark)},
+                    "symbol": [symbol if row["own"] else f"{symbol}-open" for row in part],
+                    "size": 9,
+                    "color": colour,
+                    "line": {"width": 1.5, "color": colour},
                 },
             }
         )
@@ -114,7 +117,9 @@ def _marks(rows: Sequence[dict[str, Any]], dark: bool) -> list[dict[str, Any]]:
 def _said(row: dict[str, Any], word: str) -> str:
     by = f"by {row['turn']}" if row["turn"] else f"by whom is not known: {row['rule']}"
     low, high = row["since_last_from_ns"], row["since_last_to_ns"]
-    text = f"{word} at {row['time_ns'] / 1e9:.2f} s {by}"
+    first, last = row["first_block"], row["last_block"]
+    which = f"block {first}" if first == last else f"blocks {first} to {last}"
+    text = f"{which} {word} at {row['time_ns'] / 1e9:.2f} s {by}"
     if low is not None:
         text += f", {low / 1e9:.2f}{f' to {high / 1e9:.2f}' if high > low else ''} s after its last use"
     return text

@@ -12,7 +12,7 @@ from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column, answer, in_units
 from dashboard.charts.figures import Axis, Figure
 from dashboard.frame import Frame, Side
-from dashboard.queries import cache
+from dashboard.queries import reuse as queries
 from dashboard.store import ROW_CAP, Store
 
 REASONS = {
@@ -24,7 +24,6 @@ REASONS = {
     "cleared": "cleared before",
     "elsewhere": "held by another rank",
     "unknown": "blocks not recorded",
-    None: "no block decides it",
 }
 """What had become of the first block that only the other side reused: docs/metrics.md."""
 
@@ -32,7 +31,7 @@ REASONS = {
 def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
     """Reused tokens of each shared source-turn: cells of both sides, a histogram of the change, and words."""
     pair = (frame.measured.run_id, replay.run_id)
-    rows = cache.reuse_change(store, *pair, frame.population, ROW_CAP)
+    rows = queries.change(store, *pair, frame.population, ROW_CAP)
     columns = [
         Column("conversation_id", "Conversation", pinned=True),
         Column("turn_index", "Turn", "%d"),
@@ -47,7 +46,7 @@ def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, st
     ]
     if rows.not_recorded:
         return answer(rows, columns), {"data": [], "layout": {}}, ""
-    total = cache.reuse_summary(store, *pair, frame.population).one()
+    total = queries.summary(store, *pair, frame.population).one()
     n = dict.fromkeys(pair, total["turns"])
     words = (
         f"{total['equal_turns']:,} of {total['turns']:,} shared source-turns reuse the same number of tokens. "
@@ -64,7 +63,7 @@ def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, st
 
 
 def _cells(frame: Frame, store: Store, replay: Side) -> Figure:
-    found = cache.reuse_bins(store, frame.measured.run_id, replay.run_id, frame.population)
+    found = queries.bins(store, frame.measured.run_id, replay.run_id, frame.population)
     x, y = found.array("measured_tokens"), found.array("replay_tokens")
     axes = (Axis("measured, tokens"), Axis(f"{replay.role.name}, tokens"))
     figure = figures.cloud(
@@ -76,7 +75,7 @@ def _cells(frame: Frame, store: Store, replay: Side) -> Figure:
 
 
 def _histogram(frame: Frame, store: Store, replay: Side) -> Figure:
-    found = cache.reuse_histogram(store, frame.measured.run_id, replay.run_id, frame.population)
+    found = queries.histogram(store, frame.measured.run_id, replay.run_id, frame.population)
     rows = [row for row in found.rows() if row["from_tokens"]]
     width = max(abs(row["to_tokens"] - row["from_tokens"]) + 1 for row in rows)
     trace = {
@@ -98,10 +97,13 @@ def reasons(frame: Frame, store: Store, replay: Side) -> tuple[Answer, str]:
     """Source-turns whose reuse differs, largest change first, with what became of the blocks; the whole in words."""
     pair = (frame.measured.run_id, replay.run_id)
     names = {"measured": frame.measured.role.name, "replay": replay.role.name}
-    results = {less: cache.reuse_missing(store, *pair, frame.population, less) for less in names}
+    results: dict[str, queries.Missing] = {
+        "measured": queries.missing(store, *pair, frame.population, "measured"),
+        "replay": queries.missing(store, *pair, frame.population, "replay"),
+    }
     columns = [
         Column("turn", "Source-turn", pinned=True),
-        Column("less_reuse", "Less reuse"),
+        Column("less", "Less reuse"),
         Column("measured_cached_tokens", "Cached, measured (tokens)", "%d"),
         Column("replay_cached_tokens", "Cached, replay (tokens)", "%d"),
         Column("change_tokens", "Change (tokens)", "%+d"),
@@ -115,34 +117,24 @@ def reasons(frame: Frame, store: Store, replay: Side) -> tuple[Answer, str]:
         Column("measured_ttft_ms", "TTFT, measured (ms)", "%.1f"),
         Column("replay_ttft_ms", "TTFT, replay (ms)", "%.1f"),
     ]
-    known = [result for result in results.values() if not result.not_recorded]
-    said = " ".join(result.not_recorded for result in results.values() if result.not_recorded)
-    sql = "\n\n".join(f"-- less reuse: {less}\n{result.sql}" for less, result in results.items())
-    if not known:
+    said = " ".join(dict.fromkeys(result.not_recorded for result in results.values() if result.not_recorded))
+    sql = "\n\n".join(f"-- less reuse: {names[less]}\n{result.sql}" for less, result in results.items())
+    told = [row for result in results.values() for row in result.rows]
+    if said and not told:
         return Answer(pa.table({}), sql, columns, not_recorded=said), ""
-    told = [row for result in known for row in result.rows()]
     told.sort(key=lambda row: (-abs(row["change_tokens"]), row["conversation_id"] or "", row["turn_index"] or 0))
-    table = pa.Table.from_pylist(
-        [row | {"less_reuse": names[row["less_reuse"]], "why": why(row)} for row in told],
-        _schema(known[0].table.schema),
-    )
+    rows = [row | {"less": names[row["less"]], "why": why(row)} for row in told]
     n = dict.fromkeys(pair, len(told))
     words = "A block is looked for among the events of the side that reused less, up to its first admission."
     empty = "Every shared source-turn reuses the same number of tokens on both sides."
-    cut = any(result.truncated or len(result) == cache.CHANGED_TURNS for result in known)
-    return Answer(in_units(table), sql, columns, n, words, None, cut, empty), " ".join([*_counts(told, names), said])
-
-
-def _schema(schema: pa.Schema) -> pa.Schema:
-    fields = [pa.field(f.name, pa.string() if f.name == "less_reuse" else f.type) for f in schema]
-    return pa.schema([*fields, pa.field("why", pa.string())])
+    cut = any(result.truncated for result in results.values())
+    table = in_units(pa.Table.from_pylist(rows))
+    return Answer(table, sql, columns, n, words, None, cut, empty), " ".join([*_counts(told, names), said])
 
 
 def why(row: Mapping[str, Any]) -> str:
     """What had become of the block at which reuse ended, in words."""
-    said = REASONS[row["reason"]]
-    if row["first_block"] is not None:
-        said = f"block {row['first_block']}: {said}"
+    said = f"block {row['first_block']}: {REASONS[row['reason']]}"
     by = "itself" if row["by_itself"] else row["by_turn"]
     if row["reason"] == "evicted":
         before = row["evicted_before_ns"]
@@ -159,7 +151,7 @@ def _counts(told: list[dict[str, Any]], names: Mapping[str, str]) -> list[str]:
     """Turns and tokens by reason, a sentence per side."""
     found = []
     for less, name in names.items():
-        rows = [row for row in told if row["less_reuse"] == less]
+        rows = [row for row in told if row["less"] == less]
         by_reason: dict[str, list[int]] = {}
         for row in rows:
             by_reason.setdefault(REASONS[row["reason"]], []).append(abs(row["change_tokens"]))

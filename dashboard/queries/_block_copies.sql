@@ -18,6 +18,7 @@ copies AS (
         arg_max_null(request_id, move) FILTER (kind <> 'evict') AS last_used_by,
         list(released_ns) FILTER (kind <> 'evict' AND released_ns IS NOT NULL) AS released,
         any_value(time_ns) FILTER (kind = 'evict') AS evicted_ns,
+        any_value(move) FILTER (kind = 'evict') AS evicted_move,
         any_value(request_id) FILTER (kind = 'evict') AS evicted_by,
         any_value(rule) FILTER (kind = 'evict') AS evicted_rule,
         any_value(age_ns) FILTER (kind = 'evict') AS age_ns

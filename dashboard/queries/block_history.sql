@@ -10,6 +10,7 @@ WITH blocks AS (
 moves AS (
     SELECT
         b.block_index, b.first_turn, m.* EXCLUDE (age_ns), m.stores_here > 0 AS again, coalesce(r.conversation_id = $conversation_id, false) AS own,
+        coalesce(r.turn, '=' || m.request_id) AS turn,
         CASE WHEN m.kind = 'evict' THEN c.age_ns ELSE m.time_ns - m.last_move_ns END AS since_last_ns
     FROM blocks b
     JOIN {run.block_moves} m ON m.hash = b.hash
@@ -24,17 +25,12 @@ runs AS (
         *,
         block_index - row_number() OVER (PARTITION BY kind, time_ns, request_id, rule, worker_id, dp_rank, again ORDER BY block_index, move) AS run
     FROM moves
-),
-names AS (
-    SELECT request_id, {part.turn}
-    FROM {run.requests}
 )
 SELECT
-    time_ns, kind, min(block_index) AS first_block, max(block_index) AS last_block, count(*) AS blocks,
-    coalesce(any_value(n.turn), '=' || r.request_id) AS turn, any_value(own) AS own, min(first_turn) AS first_turn,
-    kind = 'store' AND r.again AS again, min(since_last_ns) AS since_last_from_ns, max(since_last_ns) AS since_last_to_ns,
-    any_value(reason) AS reason, rule, any_value(pass_index) AS pass_index, r.request_id
-FROM runs r
-LEFT JOIN names n ON n.request_id = r.request_id
-GROUP BY kind, time_ns, r.request_id, rule, worker_id, dp_rank, r.again, run
+    time_ns, kind, min(block_index) AS first_block, max(block_index) AS last_block, count(*) AS blocks, any_value(turn) AS turn,
+    any_value(own) AS own, min(first_turn) AS first_turn, kind = 'store' AND bool_or(runs.again) AS again,
+    min(since_last_ns) AS since_last_from_ns, max(since_last_ns) AS since_last_to_ns,
+    any_value(reason) AS reason, rule, any_value(pass_index) AS pass_index, request_id
+FROM runs
+GROUP BY kind, time_ns, request_id, rule, worker_id, dp_rank, runs.again, run
 ORDER BY time_ns, min(move)

@@ -12,10 +12,6 @@ own AS (
     JOIN {run.requests} r ON r.request_id = m.request_id AND r.conversation_id = $conversation_id
     WHERE m.kind IN ('hit', 'readmit')
     GROUP BY ALL
-),
-names AS (
-    SELECT request_id, {part.turn}
-    FROM {run.requests}
 )
 SELECT
     b.block_index, b.first_turn, c.copy, c.stored_ns AS stored_time_ns, coalesce(s.turn, '=' || c.stored_by) AS stored_by,
@@ -28,7 +24,7 @@ FROM blocks b
 JOIN {run.block_copies} c ON c.hash = b.hash
 LEFT JOIN own o
     ON o.hash = c.hash AND o.copy = c.copy AND o.worker_id IS NOT DISTINCT FROM c.worker_id AND o.dp_rank IS NOT DISTINCT FROM c.dp_rank
-LEFT JOIN names s ON s.request_id = c.stored_by
-LEFT JOIN names u ON u.request_id = c.last_used_by
-LEFT JOIN names e ON e.request_id = c.evicted_by
+LEFT JOIN {run.requests} s ON s.request_id = c.stored_by
+LEFT JOIN {run.requests} u ON u.request_id = c.last_used_by
+LEFT JOIN {run.requests} e ON e.request_id = c.evicted_by
 ORDER BY b.block_index, c.stored_ns, c.copy

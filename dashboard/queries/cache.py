@@ -1,4 +1,4 @@
-"""Reuse of prompt tokens, cache events and the KV pool, always beside preemptions and latency."""
+"""Cache events and the KV pool of a run, block by block, always beside preemptions and latency."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dashboard.store import Result, Store
 
 LAST_TURN = 12
 """Turns from this one on share a row."""
-CHANGED_TURNS = 2_000
 
 
 def hit_ratio_time(store: Store, run_id: str, span: Span | None = None, bins: int = 30) -> Result:
@@ -68,64 +67,6 @@ def recompute_turn(store: Store, run_id: str, population: Population, last_turn:
     """The same by turn of the conversation over the requests of a population, with preemptions and mean TTFT."""
     params = {"last_turn": last_turn, "block_size": block_size(store, run_id)}
     return store.query("recompute_turn", params, runs={"run": run_id}, population=population)
-
-
-def _shared(population: Population, replay: str) -> Population:
-    rule = population if population.matched else Population(population.phase, "matched")
-    return rule.for_side(replay)
-
-
-def reuse_bins(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """Shared source-turns in cells of reused tokens: ``measured_tokens, replay_tokens`` (means), ``turns, width``."""
-    runs = {"measured": measured, "replay": replay}
-    return store.query("reuse_bins", runs=runs, population=_shared(population, replay))
-
-
-def reuse_histogram(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """Shared source-turns by how far their reuse differs: ``from_tokens, to_tokens`` inclusive, ``turns``."""
-    runs = {"measured": measured, "replay": replay}
-    return store.query("reuse_histogram", runs=runs, population=_shared(population, replay))
-
-
-def reuse_missing(
-    store: Store, measured: str, replay: str, population: Population, less: str, turns: int = CHANGED_TURNS
-) -> Result:
-    """Shared source-turns that reused less on the side ``less`` (``measured`` or ``replay``), and why.
-
-    ``reason`` is what had become of the first block that only the other side reused: ``evicted``, ``not_stored``,
-    ``diverged``, ``held``, ``no_block``, ``cleared``, ``elsewhere`` or ``unknown`` (docs/metrics.md).
-    """
-    first, second = (measured, replay) if less == "measured" else (replay, measured)
-    sizes = {"less_block": block_size(store, first), "more_block": block_size(store, second)}
-    return store.query(
-        "reuse_missing",
-        {"less": less, "turns": turns, **sizes},
-        runs={"measured": measured, "replay": replay, "less": first, "more": second},
-        population=_shared(population, replay),
-    )
-
-
-def reuse_change(store: Store, measured: str, replay: str, population: Population, row_cap: int = 500) -> Result:
-    """Reused tokens of each shared source-turn on both sides, the largest change first."""
-    return store.query(
-        "reuse_change",
-        runs={"measured": measured, "replay": replay},
-        population=_shared(population, replay),
-        row_cap=row_cap,
-    )
-
-
-def reuse_summary(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """One row: shared turns, those with equal, more and less reuse, and the tokens in each direction."""
-    return store.query(
-        "reuse_summary", runs={"measured": measured, "replay": replay}, population=_shared(population, replay)
-    )
-
-
-def reuse_conversations(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """Columns ``conversation_id, turns, changed_turns, changed_tokens``: the one whose reuse differs most first."""
-    runs = {"measured": measured, "replay": replay}
-    return store.query("reuse_conversations", runs=runs, population=_shared(population, replay))
 
 
 def recompute_conversations(store: Store, run_id: str, population: Population) -> Result:

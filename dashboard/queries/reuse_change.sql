@@ -1,6 +1,6 @@
 -- Reused prompt tokens of source-turns that succeeded on both sides, with the preemptions and latency beside them; largest change first.
 SELECT
-    m.source_trace_id, m.conversation_id, m.turn_index,
+    m.source_trace_id, m.conversation_id, m.turn_index, m.turn,
     m.input_tokens AS measured_input_tokens, r.input_tokens AS replay_input_tokens,
     m.cached_tokens AS measured_cached_tokens, r.cached_tokens AS replay_cached_tokens,
     r.cached_tokens - m.cached_tokens AS change_tokens,

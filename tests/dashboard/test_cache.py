@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from small_runs import MS, SAMPLES, S, a_pass, request, sample_id, write
 
-from dashboard.charts import reuse
+from dashboard.charts.reuse import why
 from dashboard.metrics import HEADLINE, Population
-from dashboard.queries import cache, cohort
+from dashboard.queries import cache, cohort, reuse
 from dashboard.store import Store
 from engine.bundle import BundleWriter
 
@@ -213,23 +213,23 @@ def test_reuse_change_by_hand(root: Path) -> None:
     measured = write(root, "m", [request("a"), request("b", cached_tokens=0), request("c", cached_tokens=32)])
     replay = write(root, "r", [request("a"), request("b"), request("c", cached_tokens=0), request("x")], kind="replay")
     store = Store([root])
-    rows = cache.reuse_change(store, measured, replay, HEADLINE).rows()
+    rows = reuse.change(store, measured, replay, HEADLINE).rows()
     assert [(r["conversation_id"], r["change_tokens"]) for r in rows] == [("b", 32), ("c", -32), ("a", 0)]
-    summary = cache.reuse_summary(store, measured, replay, HEADLINE).one()
+    summary = reuse.summary(store, measured, replay, HEADLINE).one()
     assert (summary["turns"], summary["equal_turns"]) == (3, 1)
     assert (summary["measured_missed_tokens"], summary["replay_missed_tokens"]) == (32, 32)
     bins = [
         (r["from_tokens"], r["to_tokens"], r["turns"])
-        for r in cache.reuse_histogram(store, measured, replay, HEADLINE).rows()
+        for r in reuse.histogram(store, measured, replay, HEADLINE).rows()
     ]
     assert bins == [(-31, -33, 1), (0, 0, 1), (31, 33, 1)]  # bins of ceil(32 / 15) tokens from 1 on
-    cells = cache.reuse_bins(store, measured, replay, HEADLINE).rows()
+    cells = reuse.bins(store, measured, replay, HEADLINE).rows()
     assert [(r["measured_tokens"], r["replay_tokens"], r["turns"]) for r in cells] == [
         (0, 32, 1),
         (32, 0, 1),
         (32, 32, 1),
     ]
-    ranked = cache.reuse_conversations(store, measured, replay, HEADLINE).rows()
+    ranked = reuse.conversations(store, measured, replay, HEADLINE).rows()
     assert [(r["conversation_id"], r["changed_tokens"]) for r in ranked] == [("b", 32), ("c", 32), ("a", 0)]
 
 
@@ -285,7 +285,7 @@ def test_why_reuse_differs_by_hand(root: Path) -> None:
     measured = write(root, "m", ours, kv_events=our_events)
     replay = write(root, "r", theirs, kind="replay", kv_events=their_events)
     store = Store([root])
-    rows = {r["turn"]: r for r in cache.reuse_missing(store, measured, replay, HEADLINE, "measured").rows()}
+    rows = {row["turn"]: row for row in reuse.missing(store, measured, replay, HEADLINE, "measured").rows}
     assert {name: row["reason"] for name, row in rows.items()} == {
         "c/1": "evicted",
         "d/0": "not_stored",
@@ -299,15 +299,15 @@ def test_why_reuse_differs_by_hand(root: Path) -> None:
     assert (first["first_block"], first["missing_blocks"], first["change_tokens"]) == (1, 4, 128)
     assert (first["evicted_blocks"], first["held_blocks"], first["unstored_blocks"]) == (2, 2, 0)
     assert (first["evicted_before_ns"], first["by_turn"]) == (1010 * MS, None)
-    assert reuse.why(first) == "block 1: evicted before, 1.01 s earlier; by whom is not known: no passes recorded"
+    assert why(first) == "block 1: evicted before, 1.01 s earlier; by whom is not known: no passes recorded"
     late = rows["d/0"]
     assert (late["by_itself"], late["origin"], late["origin_state"]) == (True, "e/0", "sent later")
-    assert reuse.why(late) == (
+    assert why(late) == (
         "block 0: not stored before; first by itself. On the other side e/0 had stored it, which here was: sent later"
     )
-    (held,) = cache.reuse_missing(store, measured, replay, HEADLINE, "replay").rows()
+    (held,) = reuse.missing(store, measured, replay, HEADLINE, "replay").rows
     assert (held["turn"], held["reason"], held["change_tokens"]) == ("k/0", "held", -32)
-    assert not len(cache.reuse_missing(store, measured, measured, HEADLINE, "replay"))
+    assert not reuse.missing(store, measured, measured, HEADLINE, "replay").rows
 
 
 def test_block_history_by_hand(root: Path) -> None:
@@ -424,7 +424,7 @@ def test_every_block_is_accounted_for(samples: Store, name: str) -> None:
 def test_what_a_run_of_the_same_content_reuses_needs_no_reason(samples: Store) -> None:
     pair = sample_id("ample8"), sample_id("ample8_repeat")
     for less in ("measured", "replay"):
-        assert not len(cache.reuse_missing(samples, *pair, HEADLINE, less))
+        assert not reuse.missing(samples, *pair, HEADLINE, less).rows
 
 
 @pytest.mark.parametrize(
@@ -432,8 +432,8 @@ def test_what_a_run_of_the_same_content_reuses_needs_no_reason(samples: Store) -
 )
 def test_every_turn_that_differs_has_a_reason(samples: Store, less: str, turns: str, tokens: int) -> None:
     pair = sample_id("tight8"), sample_id("tight8-predicted")
-    rows = cache.reuse_missing(samples, *pair, HEADLINE, less).rows()
-    summary = cache.reuse_summary(samples, *pair, HEADLINE).one()
+    rows = reuse.missing(samples, *pair, HEADLINE, less).rows
+    summary = reuse.summary(samples, *pair, HEADLINE).one()
     assert len(rows) == summary[turns]
     assert tokens * sum(row["change_tokens"] for row in rows) == summary[f"{less}_missed_tokens"]
     for row in rows:
