@@ -11,7 +11,7 @@ import pyarrow as pa
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, answer
 from dashboard.charts.figures import Axis, Figure
-from dashboard.charts.passes import WORDS, counts
+from dashboard.charts.passes import INSIDE, WORDS, counts
 from dashboard.frame import Frame, Side
 from dashboard.metrics import PASS_CLASSES
 from dashboard.queries import passes
@@ -25,7 +25,6 @@ PARTS: tuple[tuple[str, str, str, str], ...] = (
 )
 """Parts of the gap in pass time: column, words, colour in both themes. They sum to the gap of a class."""
 SIDES = ("measured", "replay")
-INSIDE = "~ inside"
 
 
 def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:

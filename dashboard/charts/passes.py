@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, answer, stack
@@ -14,9 +16,11 @@ from dashboard.charts.figures import Axis, Figure
 from dashboard.frame import Frame, Side
 from dashboard.metrics import PASS_CLASSES
 from dashboard.queries import passes
+from dashboard.queries.identity import repeats
 from dashboard.store import Store
 
 WORDS = {"prefill_only": "prefill only", "mixed": "mixed", "decode_only": "decode only", "idle": "idle"}
+INSIDE = "~ inside"
 CELL = re.compile(r"(-?\d{1,4})[.](-?\d{1,4})")
 PASS_COLUMNS = (
     Column("start_s", "Start (s)", "%.3f"),
@@ -96,7 +100,12 @@ def geometry(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, 
     """Signed error of the mean duration at equal geometry, a map per class, with dots for the time that a cell holds;
     and in words the classes that have no map."""
     result = passes.geometry_map(store, frame.measured.run_id, replay.run_id, frame.population)
-    rows = [] if result.not_recorded else [row for row in result.rows() if row["error"] is not None]
+    cells = [] if result.not_recorded else result.rows()
+    noise = _noise(frame, store, replay) if cells else {}
+    for row in cells:
+        row["noise"] = noise.get(_place(row))
+        row["against"] = _against(row["error"], row["noise"])
+    rows = [row for row in cells if row["error"] is not None]
     largest = max((abs(row["error"]) for row in rows), default=0.1)
     most = max((row["measured_time_share"] for row in rows), default=1.0) or 1.0
     panels = []
@@ -131,6 +140,8 @@ def geometry(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, 
         Column("x_cell", "Cell across", "%d"),
         Column("y_cell", "Cell up", "%d"),
         Column("error", "Error", "percent"),
+        Column("noise", "Noise (±)", "percent", "largest error of a repeat of the measured run in the same cell"),
+        Column("against", "Against the noise"),
         Column("worth_ms", "Worth in replayed passes (ms)", "%+.1f"),
         Column("measured_passes", "Measured passes", "%d"),
         Column("replay_passes", "Replay passes", "%d"),
@@ -140,12 +151,46 @@ def geometry(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, 
     words = (
         "Cells are half octaves of token counts and exact counts of requests. The error is that of the mean duration, "
         "weighted by the measured passes of the finer cells that fall together; cells that one side lacks have none. "
-        "Shares are of all pass time."
+        "Shares are of all pass time. The noise of a cell is the largest error of a repeat in it."
     )
     drawn = {row["class"] for row in rows}
-    bare = sorted({row["class"] for row in result.rows()} - drawn) if not result.not_recorded else []
+    bare = sorted({row["class"] for row in cells} - drawn)
     said = "".join(f" {WORDS[name].capitalize()}: no cell that both sides hold." for name in bare)
-    return answer(result, columns, counts(frame, store), words), figure, said
+    found = answer(result, columns, counts(frame, store), words)
+    table = found.rows
+    for name, kind in (("noise", pa.float64()), ("against", pa.string())) if cells else ():
+        table = table.append_column(name, pa.array([row[name] for row in cells], kind))
+    return replace(found, rows=table), figure, said
+
+
+def _place(row: Mapping[str, Any]) -> tuple[str, int, int]:
+    return row["class"], row["x_cell"], row["y_cell"]
+
+
+def _noise(frame: Frame, store: Store, replay: Side) -> dict[tuple[str, int, int], float]:
+    """By cell: the largest error of a repeat of the measured run; only cells that a repeat holds."""
+    if frame.population.matched:
+        return {}
+    found: dict[tuple[str, int, int], float] = {}
+    for other in repeats(store, frame.measured.run_id):
+        if other != replay.run_id:
+            for row in passes.geometry_map(store, frame.measured.run_id, other, frame.population).rows():
+                if row["error"] is not None:
+                    found[_place(row)] = max(found.get(_place(row), 0.0), abs(row["error"]))
+    return found
+
+
+def _against(error: float | None, noise: float | None) -> str | None:
+    if error is None:
+        return None
+    return "unknown" if noise is None else INSIDE if abs(error) <= noise else "outside"
+
+
+def _spoken(row: Mapping[str, Any]) -> str:
+    if row["noise"] is None:
+        return "noise unknown: no repeat holds this cell"
+    where = "inside" if row["against"] == INSIDE else "outside"
+    return f"{where} the noise of ±{100 * row['noise']:.1f} %"
 
 
 def _map(pass_class: str, held: Sequence[Mapping[str, Any]], most: float, dark: bool) -> Figure:
@@ -175,9 +220,10 @@ def _map(pass_class: str, held: Sequence[Mapping[str, Any]], most: float, dark: 
         "hoverinfo": "skip",
         "marker": {
             "size": (2 + 12 * np.sqrt(shares / most)).astype(np.float32),
+            "symbol": ["circle-open" if row["against"] == INSIDE else "circle" for row in held],
             "color": "#F2F0EC" if dark else "#202024",
             "opacity": 0.75,
-            "line": {"width": 0},
+            "line": {"width": 1},
         },
         "unselected": {"marker": {"opacity": 0.75}},  # a click on a cell fades nothing
     }
@@ -186,7 +232,7 @@ def _map(pass_class: str, held: Sequence[Mapping[str, Any]], most: float, dark: 
         y,
         [f"{pass_class}:{row['x_cell']}.{row['y_cell']}" for row in held],
         [
-            f"error {100 * row['error']:+.1f} %, worth {row['worth_ns'] / 1e6:+,.0f} ms<br>"
+            f"error {100 * row['error']:+.1f} %, worth {row['worth_ns'] / 1e6:+,.0f} ms<br>{_spoken(row)}<br>"
             f"{row['measured_passes']:,} measured, {row['replay_passes']:,} replay passes<br>"
             f"{100 * row['measured_time_share']:.1f} % of measured time, "
             f"{100 * row['replay_time_share']:.1f} % of replayed time"

@@ -1,9 +1,13 @@
 -- Passes that did work, of both sides, in cells of equal geometry. Tokens fall into cells between powers of two to
 -- the 1/$per_octave; requests are counted exactly.
 passes AS (
-    SELECT 'measured' AS side, * FROM {measured.passes_in}
-    UNION ALL BY NAME
-    SELECT 'replay' AS side, * FROM {replay.passes_in}
+    SELECT 'measured' AS side, class, duration_ns, num_prefill_requests, sum_prefill_tokens, sum_prefill_kv_tokens,
+        num_decode_requests, sum_decode_kv_tokens
+    FROM {measured.passes_in}
+    UNION ALL
+    SELECT 'replay', class, duration_ns, num_prefill_requests, sum_prefill_tokens, sum_prefill_kv_tokens,
+        num_decode_requests, sum_decode_kv_tokens
+    FROM {replay.passes_in}
 ),
 cells AS (
     SELECT side, class, duration_ns, num_prefill_requests AS prefill_requests, num_decode_requests AS decode_requests,

@@ -179,6 +179,17 @@ def test_a_click_on_a_cell_shows_its_passes(page: Any, server: str, pair: tuple[
     page.wait_for_url("**cell=**")
     settle(page)
     assert page.locator(".st-key-chart-cell").count() == 1
+    rows = page.locator(".st-key-chart-cell [data-testid=stDataFrame]")
+    rows.scroll_into_view_if_needed()
+    box = rows.bounding_box()
+    page.mouse.click(box["x"] + 15, box["y"] + 54)  # the first row's box
+    link = page.locator("[data-testid=stPageLink] a").first
+    turn = link.inner_text().split()[-1]
+    link.click()
+    page.wait_for_url("**/request?**")
+    settle(page)
+    assert chosen(page, "turn") == turn
+    assert query(page)["turn"] == [turn]
 
 
 def test_a_what_if_survives_a_reload_and_joins_the_pair(page: Any, server: str, pair: tuple[str, str]) -> None:
@@ -195,6 +206,40 @@ def test_a_what_if_survives_a_reload_and_joins_the_pair(page: Any, server: str, 
     assert "what-if" in joined[1]
     titles = page.locator("body").inner_text()
     assert "with lanes=6, kv_blocks=2048" in titles
+
+
+def test_a_view_becomes_evidence_and_one_click_restores_it(page: Any, server: str, pair: tuple[str, str]) -> None:
+    go(page, View("percentiles", {"m": pair[0], "r": [pair[1]], "metric": "tpot", "curve": "tail"}).link(server))
+    page.get_by_test_id("stSidebarNav").get_by_role("link", name="Ledger").click()
+    page.wait_for_url("**/ledger**")
+    settle(page)
+    page.get_by_role("button", name="New hypothesis").click()
+    page.get_by_label("Statement").fill("Decode passes are priced too low")
+    page.get_by_role("button", name="Open it").click()
+    page.get_by_text("needs a prediction that could fail").wait_for()
+    page.get_by_label("Prediction that could fail").fill("The TPOT gap closes with measured durations")
+    page.get_by_role("button", name="Open it").click()
+    page.get_by_role("button", name="Add evidence").click()
+    page.get_by_label("What it shows").fill("the tail is low")
+    page.get_by_role("button", name="Use this view as evidence").click()
+    page.get_by_text("the tail is low").first.wait_for()
+    with page.context.expect_page() as opened:
+        page.locator("[class*=st-key-hypothesis-] a").first.click()
+    settle(opened.value)
+    assert urlsplit(opened.value.url).path == "/percentiles"
+    assert (chosen(opened.value, "m"), "TPOT" in chosen(opened.value, "metric")) == (pair[0], True)
+    opened.value.close()
+    page.get_by_role("button", name="Support").click()
+    page.get_by_role("dialog").get_by_role("button", name="Support").click()
+    page.get_by_text("1 supported").wait_for()
+
+
+def test_the_sidebar_marks_the_default_page_at_both_of_its_addresses(page: Any, server: str) -> None:
+    marked = page.locator("[data-testid=stSidebarNavLink][aria-current=page]")
+    for path in ("verdict", ""):
+        go(page, f"{server}/{path}")
+        assert marked.all_inner_texts() == ["Verdict"]
+        assert page.get_by_test_id("stSidebarNav").get_by_role("link", name="Verdict").count() == 1
 
 
 @pytest.mark.parametrize(

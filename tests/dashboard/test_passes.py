@@ -90,7 +90,25 @@ def test_a_map_per_class_and_a_sentence_for_a_class_without_one(root: Path) -> N
     assert "error +10.0 %, worth +1 ms" in cells["text"][0]
     assert "2 measured, 1 replay passes" in cells["text"][0]
     assert "50.0 % of measured time" in cells["text"][0]
+    assert "noise unknown" in cells["text"][0]
     assert float(dots["marker"]["size"][0]) == 14
+
+
+def test_the_noise_of_a_cell_is_the_error_of_a_repeat(root: Path) -> None:
+    big = {"num_decode_requests": 2, "sum_decode_kv_tokens": 900}
+    measured = write(root, "m", [request("a")], passes=[a_pass(0), a_pass(1, **big)])
+    # in the repeat the first cell is 20 % longer, the second 5 % shorter; the replay is 10 % longer in both
+    again = [a_pass(0, duration_ns=12 * MS), a_pass(1, duration_ns=9_500_000, **big)]
+    write(root, "m2", [request("b")], passes=again)
+    replayed = [a_pass(0, duration_ns=11 * MS), a_pass(1, duration_ns=11 * MS, **big)]
+    replay = write(root, "r", [request("a")], kind="replay", passes=replayed)
+    store = Store([root])
+    frame = frame_of(store, measured, replay)
+    answer, figure, _ = passes.geometry(frame, store, frame.replays[0])
+    found = [(row["y_cell"], row["noise"], row["against"]) for row in answer.rows.to_pylist()]
+    assert found == [(1, pytest.approx(0.2), "~ inside"), (2, pytest.approx(0.05), "outside")]
+    assert figure["data"][1]["marker"]["symbol"] == ["circle-open", "circle"]
+    assert "outside the noise of ±5.0 %" in figure["data"][2]["text"][1]
 
 
 def test_a_cell_says_who_was_in_its_passes(root: Path) -> None:
