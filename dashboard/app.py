@@ -126,6 +126,12 @@ def _one_click() -> None:
         help="Swap the measured run and the first replay",
         disabled=not st.session_state.get("r"),
     )
+    st.checkbox(
+        "Pin",
+        key="_pin",
+        help="Keep these replays when another measured run is chosen",
+        disabled=not st.session_state.get("r"),
+    )
     measured = st.session_state["m"]
     found = [] if pairs.absence(measured, widgets.entries()) else repeats(widgets.store(), measured)
     shown = [run_id for run_id in found if run_id in (st.session_state.get("r") or ())]

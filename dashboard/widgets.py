@@ -123,12 +123,21 @@ SECTIONS: dict[str, tuple[str, ...]] = {
 
 
 def navigation() -> Any:
-    """Declare the pages; the one that is asked for. Without icons: those of pages are fetched from a CDN."""
+    """Declare the pages; the one that is asked for. Without icons: those of pages are fetched from a CDN.
+
+    The default page lives at the root and its own name leads to it as well. The sidebar lists the one of the two that
+    the address names, so that the page one is on is marked.
+    """
+    named = urlsplit(st.context.url or "").path.rpartition("/")[2] == view.DEFAULT_PAGE
+    listed, other = (
+        _page(view.DEFAULT_PAGE, default, visibility="visible" if default is not named else "hidden")
+        for default in (not named, named)
+    )
     pages: dict[str, list[Any]] = {
-        section: [_page(name, name == view.DEFAULT_PAGE) for name in names] for section, names in SECTIONS.items()
+        section: [listed if name == view.DEFAULT_PAGE else _page(name, False) for name in names]
+        for section, names in SECTIONS.items()
     }
-    # The default page lives at the root; its own name leads to it as well.
-    pages["Runs"].append(_page(view.DEFAULT_PAGE, False, visibility="hidden"))
+    pages["Runs"].append(other)
     return st.navigation(pages)
 
 
@@ -159,9 +168,10 @@ def keep_shared(page: str) -> None:
 
 
 def new_measured() -> None:
-    """Another measured run brings its own replay."""
+    """Another measured run brings its own replay, unless the replays are pinned."""
     measured = st.session_state["m"]
-    st.session_state["r"] = pairs.default_replays(store(), measured, entries())
+    pinned = [one for one in st.session_state.get("r") or () if one != measured] if st.session_state.get("_pin") else []
+    st.session_state["r"] = pinned or pairs.default_replays(store(), measured, entries())
     st.session_state["ack"] = False
 
 
