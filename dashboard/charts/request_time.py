@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "prefill": ("prefill", *style.CLASSES["prefill_only"]),
     "again": ("computed again", "#B34700", "#F0A640"),
     "decode": ("decode", *style.CLASSES["decode_only"]),
+    "beside": ("decode beside a prefill", *style.CLASSES["mixed"]),
     "unscheduled": ("running, not in the batch", "#E8D8A8", "#5C5230"),
     "preempted": ("preempted", "#8A2F00", "#F2B04A"),
     "output": ("output on its way", "#DADADF", "#45454B"),
@@ -36,6 +37,7 @@ MARKS: tuple[tuple[str, str, str], ...] = (
     ("last_visible_ns", "last visible", "square"),
     ("end_ns", "closed", "x-thin-open"),
 )
+DECODES = ("decode", "beside")
 MOST_BARS = 250
 MOST_POINTS = 500
 BATCH = (
@@ -82,6 +84,8 @@ def stretches(row: Row, passes: Sequence[Row]) -> list[Stretch]:
         if last is not None and others:
             found.append(Stretch("preempted" if before < reached else "unscheduled", last, each["start_ns"]))
         kind = "again" if before < reached else "prefill" if before < row["input_tokens"] else "decode"
+        if kind == "decode" and each["sum_prefill_tokens"]:
+            kind = "beside"
         found.append(Stretch(kind, each["start_ns"], each["end_ns"], 1, each["own_tokens"], _batch(each)))
         reached, last, others = max(reached, before + each["own_tokens"]), each["end_ns"], 0
     if last is not None and row["last_visible_ns"] is not None and row["last_visible_ns"] > last:
@@ -97,13 +101,13 @@ def _batch(row: Row) -> str:
 
 
 def merged(found: Sequence[Stretch], most: int = MOST_BARS) -> list[Stretch]:
-    """The same with neighbouring decode passes joined, where there are more than a screen can show."""
-    size = -(-sum(one.kind == "decode" for one in found) // most)
+    """The same with neighbouring decode passes of one kind joined, where there are more than a screen can show."""
+    size = -(-sum(one.kind in DECODES for one in found) // most)
     result: list[Stretch] = []
     run = 0
     for one in found:
         before = result[-1] if result else None
-        if size > 1 and before is not None and before.kind == one.kind == "decode" and run < size:
+        if size > 1 and before is not None and before.kind == one.kind and one.kind in DECODES and run < size:
             passes, tokens = before.passes + 1, before.tokens + one.tokens
             result[-1] = replace(before, end_ns=one.end_ns, passes=passes, tokens=tokens)
             run += 1

@@ -122,7 +122,7 @@ def test_the_life_of_a_request_by_hand(root: Path) -> None:
         ("waiting", 35, 60, 0),
         ("prefill", 60, 70, 20),
         ("prefill", 80, 90, 13),
-        ("decode", 100, 110, 1),
+        ("beside", 100, 110, 1),  # b prefills 200 tokens
         ("unscheduled", 110, 140, 0),
         ("decode", 140, 150, 1),
         ("preempted", 150, 180, 0),
