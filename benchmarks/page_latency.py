@@ -83,6 +83,8 @@ OWN: dict[str, list[Step]] = {
         *select("turn_by", "ttft", "cached_tokens"),
     ],
     "ladder": [*SHARED[:6], *select("ladder_number", "e2e.p99", "hit_ratio.tokens"), *select("ladder_check", "loop")],
+    "repeats": SHARED,
+    "ledger": select("status", "open", "all"),
     "what_if": [*number("k_kv_blocks", 2048, 4096), *number("k_lanes", 4, 8)],
     "runs": [],
 }
