@@ -208,6 +208,25 @@ def test_a_what_if_survives_a_reload_and_joins_the_pair(page: Any, server: str, 
     assert "with lanes=6, kv_blocks=2048" in titles
 
 
+def test_a_ladder_is_built_survives_a_reload_and_names_a_layer(page: Any, server: str, pair: tuple[str, str]) -> None:
+    go(page, f"{server}/ladder?m={pair[0]}&r={pair[1]}")
+    page.get_by_role("button", name="Build the ladder").click()
+    page.locator("[class*=st-key-job-]").wait_for()
+    page.reload()
+    page.get_by_role("button", name="Add rung 5").wait_for(timeout=120_000)
+    settle(page)
+    assert "The largest part of the TTFT mean gap is the " in page.locator("body").inner_text()
+    mark = page.locator(".st-key-plot-heat .scatterlayer .point").nth(7 * 8 + 3)  # E2E mean, of seven columns
+    mark.scroll_into_view_if_needed()
+    box = mark.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.click(box["x"] + box["width"] / 2 + 1, box["y"] + box["height"] / 2)
+    page.wait_for_url("**ladder_number=E2E+mean**")
+    page.get_by_role("button", name="Add rung 4").click()
+    page.wait_for_url("**-rung4-**")
+    assert query(page)["r"][0] == pair[1]
+
+
 def test_a_view_becomes_evidence_and_one_click_restores_it(page: Any, server: str, pair: tuple[str, str]) -> None:
     go(page, View("percentiles", {"m": pair[0], "r": [pair[1]], "metric": "tpot", "curve": "tail"}).link(server))
     page.get_by_test_id("stSidebarNav").get_by_role("link", name="Ledger").click()

@@ -13,7 +13,8 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.view import PAGES
 
-WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity", "ledger")]
+WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity", "ledger", "ladder")]
+"""Pages that draw charts of any pair; the ladder's need its rungs (test_ladder_page.py)."""
 COMPARING = [page for page in PAGES if page not in ("runs", "what_if", "ledger")]
 
 
