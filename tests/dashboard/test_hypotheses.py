@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -208,6 +209,24 @@ def test_a_store_that_is_no_folder_is_said_in_a_sentence(tmp_path: Path) -> None
     (tmp_path / FILE).mkdir()
     with pytest.raises(GapscopeError, match="cannot be read"):
         read([tmp_path])
+
+
+class FullDisk(FileIO):
+    """Takes half of what it is given."""
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        return super().write(data[: len(data) // 2])
+
+
+def test_a_full_disk_leaves_no_half_of_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = opened(tmp_path)
+    before = (tmp_path / FILE).read_bytes()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", lambda path, mode, **_options: FullDisk(path, mode.replace("b", "")))
+        with pytest.raises(GapscopeError, match="Nothing was written.*No space left"):
+            record([tmp_path], "evidence", own, link=LINK)
+    assert (tmp_path / FILE).read_bytes() == before
+    assert record([tmp_path], "evidence", own, link=LINK).evidence
 
 
 WRITER = """
