@@ -112,9 +112,9 @@ class Pair:
 
     def _reuse(self, layers: Layers) -> Layers:
         load = self._needs_arrivals(layers)
-        unknown = sum(turn.cached_tokens is None for turn in load.turns)
-        if unknown == len(load):
+        if all(turn.cached_tokens is None for turn in load.turns):
             raise GapscopeError(f"Run {self.measured.run_id} does not record the cached tokens of its requests.")
+        unknown = sum(turn.cached_tokens is None and turn.canceled_ns is None for turn in load.turns)
         left = +Counter({"requests whose cached tokens are not recorded": unknown})
         return replace(layers, forced=True, left=layers.left + left)
 

@@ -66,7 +66,7 @@ class ComposedServer(PlainServer):
             self.departures["passes after the last recorded batch"] += 1
             return super()._schedule(now_ns)
         items = self._batches[self._next]
-        self._preempt_absent({index for index, _, _ in items}, now_ns)
+        self._preempt_absent(items, now_ns)
         batch = []
         for index, before, tokens in items:
             request = self._requests[index]
@@ -80,13 +80,31 @@ class ComposedServer(PlainServer):
         self._next += 1
         return batch
 
-    def _preempt_absent(self, present: set[int], now_ns: int) -> None:
-        """Take the blocks of whoever is left out, and does not go on later where it stopped."""
+    def _preempt_absent(self, items: list[Item], now_ns: int) -> None:
+        """Take the blocks of who is left out and does not go on later where it stopped.
+
+        Whoever was admitted after one that was preempted was preempted before it. And where there are not enough blocks
+        for the running requests of the batch and for the last that is left out, that one gave up its own, even if it
+        found all of them again.
+        """
+        present = {index: before + tokens for index, before, tokens in items}
         absent = [request for request in self._running if request.index not in present]
-        for request in reversed(absent):
-            if not self._goes_on(request):
-                self._running.remove(request)
-                self._preempt(request, now_ns)
+        if not absent:
+            return
+        goes_on = [self._goes_on(request) for request in absent]
+        stay = goes_on.index(False) if False in goes_on else len(absent)
+        running = [request for request in self._running if request.index in present]
+        needed = sum(max(0, self._blocks(present[r.index]) - len(r.blocks)) for r in running)
+        budget = self.config.max_num_batched_tokens - sum(tokens for _, _, tokens in items)
+        while absent and (len(absent) > stay or needed + self._next_blocks(absent[-1], budget) > self.pool.num_free):
+            victim = absent.pop()
+            self._running.remove(victim)
+            self._preempt(victim, now_ns)
+
+    def _next_blocks(self, request: Request, budget: int) -> int:
+        """Blocks that a running request would take to compute what ``budget`` allows."""
+        tokens = self._chunk(request.known - request.computed, max(0, budget))
+        return self._blocks(request.computed + tokens) - len(request.blocks)
 
     def _goes_on(self, request: Request) -> bool:
         places = self._places[request.index]
