@@ -124,7 +124,10 @@ class _Follower:
                 self._arrivals.recorded(n)
             else:
                 unknown.append(n)
-        for n in self._arrivals.due(look) + unknown:
+        came = self._arrivals.due(look)
+        for n in unknown:  # before whoever the engine took after it
+            came.insert(next((place for place, other in enumerate(came) if other > n), len(came)), n)
+        for n in came:
             replay.receive(self._served(n), at)
         both = []
         for n in self._dropped.get(at, ()):
