@@ -26,8 +26,9 @@ def base_values(bundle: Bundle) -> dict[str, Any]:
 
 
 def holds_model(bundle: Bundle) -> bool:
-    """Whether the run brings a timing model along."""
-    return isinstance((bundle.lineage.get("timing") or {}).get("model"), dict)
+    """Whether the run brings a timing model along, or names the run whose passes timed it."""
+    timing = bundle.lineage.get("timing") or {}
+    return isinstance(timing.get("model"), dict) or timing.get("kind") == "measured"
 
 
 def fit_choices(entries: Sequence[RunEntry]) -> list[str]:

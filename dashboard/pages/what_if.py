@@ -78,7 +78,7 @@ with run_bar:
         f"Changed: {words}" if changed else "Nothing is changed: the run is replayed as it was.", width="stretch"
     )
     st.button("Reset", on_click=restart, disabled=not changed)
-    priced = bool(fit) or what_if.holds_model(base) or values["timing"] == "fixed"
+    priced = bool(fit) or what_if.holds_model(base) or values["timing"] != "fpm"
     if st.button("Run the replay", type="primary", key="run-replay", disabled=not priced):
         job = jobs.submit(roots[-1], what_if.spec(base, changed, fit, roots))
         widgets.follow(job.id)

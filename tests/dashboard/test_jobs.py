@@ -69,6 +69,13 @@ def test_a_replay_becomes_a_run_and_asking_again_is_the_same_job(store: Path) ->
     assert len(jobs.list_jobs(store)) == 1
 
 
+def test_a_replay_takes_the_recorded_passes_of_the_run_it_starts_from(store: Path) -> None:
+    done = work(jobs.submit(store, spec(store, timing="measured")))
+    assert (done.state, done.message) == ("done", "")
+    timing = find_bundle([store], str(done.run_id)).lineage["timing"]
+    assert (timing["kind"], timing["run_id"]) == ("measured", find_bundle([SAMPLES], "ample8").run_id)
+
+
 def test_a_done_job_whose_run_is_gone_is_done_again(store: Path) -> None:
     done = work(jobs.submit(store, spec(store)))
     for file in (store / str(done.run_id)).iterdir():
