@@ -30,7 +30,8 @@ def bad_words(book: Book, most: int = 5) -> str:
         return ""
     told = "; ".join(str(one).rstrip(".") for one in book.bad[:most])
     more = f"; and {len(book.bad) - most} more" if len(book.bad) > most else ""
-    return f"Lines of the ledger that cannot be used, left as they are: {len(book.bad)}. {told}{more}."
+    said = f"Lines of the ledger that cannot be used, left as they are: {len(book.bad)}. {told}{more}"
+    return said if said.endswith("?") else f"{said}."
 
 
 def event_words(event: Event) -> str:

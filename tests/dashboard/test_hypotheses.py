@@ -223,7 +223,7 @@ def test_a_full_disk_leaves_no_half_of_a_row(tmp_path: Path, monkeypatch: pytest
     before = (tmp_path / FILE).read_bytes()
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", lambda path, mode, **_options: FullDisk(path, mode.replace("b", "")))
-        with pytest.raises(GapscopeError, match="Nothing was written.*No space left"):
+        with pytest.raises(GapscopeError, match=r"Nothing was written.*No space left"):
             record([tmp_path], "evidence", own, link=LINK)
     assert (tmp_path / FILE).read_bytes() == before
     assert record([tmp_path], "evidence", own, link=LINK).evidence
