@@ -142,7 +142,7 @@ def geometry(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, 
         Column("error", "Error", "percent"),
         Column("noise", "Noise (±)", "percent", "largest error of a repeat of the measured run in the same cell"),
         Column("against", "Against the noise"),
-        Column("worth_ms", "Worth in replayed passes (ms)", "%+.1f"),
+        Column("duration_ms", "Worth in replayed passes (ms)", "%+.1f"),
         Column("measured_passes", "Measured passes", "%d"),
         Column("replay_passes", "Replay passes", "%d"),
         Column("measured_time_share", "Share of measured time", "percent"),
@@ -232,7 +232,7 @@ def _map(pass_class: str, held: Sequence[Mapping[str, Any]], most: float, dark: 
         y,
         [f"{pass_class}:{row['x_cell']}.{row['y_cell']}" for row in held],
         [
-            f"error {100 * row['error']:+.1f} %, worth {row['worth_ns'] / 1e6:+,.0f} ms<br>{_spoken(row)}<br>"
+            f"error {100 * row['error']:+.1f} %, worth {row['duration_ns'] / 1e6:+,.0f} ms<br>{_spoken(row)}<br>"
             f"{row['measured_passes']:,} measured, {row['replay_passes']:,} replay passes<br>"
             f"{100 * row['measured_time_share']:.1f} % of measured time, "
             f"{100 * row['replay_time_share']:.1f} % of replayed time"

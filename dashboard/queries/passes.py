@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import pyarrow.compute as pc
 
 from dashboard.metrics import Population
 from dashboard.queries.ranges import Span, capture_span
@@ -47,30 +49,32 @@ def classes(store: Store, run_id: str, population: Population) -> Result:
 
 
 def geometry_map(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """Cells on the two axes of each class: columns ``class, x_cell, y_cell, error, measured_passes, replay_passes,
-    measured_time_share, replay_time_share, worth_ns``; shares are of all pass time of a side.
+    """Cells on the two axes of each class: columns ``class, x_cell, y_cell, error, duration_ns`` (what the error is
+    worth in the replay's passes) and passes, time and time share of both sides; shares are of all its pass time.
 
     ``error`` weighs the finer cells that fall together by the measured passes, so composition inside a mark does not
     enter; it is NULL where the two sides hold no equal geometry.
     """
-    return store.query(
-        "geometry_map",
-        {"per_octave": PER_OCTAVE},
-        runs={"measured": measured, "replay": replay},
-        population=population,
-        row_cap=15_000,
-    )
+    return _equal_geometry(store, measured, replay, population, whole=False)
 
 
 def same_geometry(store: Store, measured: str, replay: str, population: Population) -> Result:
     """By class: the gap in pass time, ``gap_ns = count_ns + geometry_ns + duration_ns``, and how much of each side's
     time lies in shared cells, with the signed error there weighted by measured passes."""
-    return store.query(
+    return _equal_geometry(store, measured, replay, population, whole=True)
+
+
+def _equal_geometry(store: Store, measured: str, replay: str, population: Population, whole: bool) -> Result:
+    found = store.query(
         "same_geometry",
         {"per_octave": PER_OCTAVE},
         runs={"measured": measured, "replay": replay},
         population=population,
     )
+    if found.not_recorded:
+        return found
+    axis = found.table.column("x_cell")
+    return replace(found, table=found.table.filter(pc.is_null(axis) if whole else pc.is_valid(axis)))
 
 
 def cell_passes(

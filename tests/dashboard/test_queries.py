@@ -171,7 +171,7 @@ def test_same_geometry_by_hand(root: Path) -> None:
     assert (shared["class"], own["error"], own["measured_passes"], own["replay_passes"]) == ("decode_only", None, 1, 0)
     assert (shared["measured_passes"], shared["replay_passes"]) == (2, 5)
     assert shared["error"] == pytest.approx(18 / 15 - 1)
-    assert shared["worth_ns"] == 5 * 3 * MS  # five replayed passes, each 3 ms above the measured mean of 15
+    assert shared["duration_ns"] == 5 * 3 * MS  # five replayed passes, each 3 ms above the measured mean of 15
     assert (shared["measured_time_share"], shared["replay_time_share"]) == (pytest.approx(0.3), 1)
     summary = passes.same_geometry(store, measured, replay, HEADLINE).one()
     assert summary["measured_time_shared"] == pytest.approx(0.3)
