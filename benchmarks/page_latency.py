@@ -58,7 +58,7 @@ SHARED: list[Step] = [
     *select("win", "observed_span", "fixed"),
 ]
 OWN: dict[str, list[Step]] = {
-    "verdict": SHARED,
+    "verdict": [*SHARED, *select("split", "e2e", "tpot", "itl", "ttft")],
     "identity": select("only", "all", "open"),
     "cohort": [*SHARED[:4], *number("lanes_from", 40, 0), *number("lanes_span", 60, 30)],
     "percentiles": [
@@ -83,6 +83,12 @@ OWN: dict[str, list[Step]] = {
         *select("turn_by", "ttft", "cached_tokens"),
     ],
     "ladder": [*SHARED[:6], *select("ladder_number", "e2e.p99", "hit_ratio.tokens"), *select("ladder_check", "loop")],
+    "boundaries": [
+        *SHARED[:6],
+        *select("bnd_until", "ttft", "e2e"),
+        *number("bnd_tail", 95, 90),
+        *select("bnd_by", "turn_index", "role", "input_tokens"),
+    ],
     "repeats": SHARED,
     "ledger": select("status", "open", "all"),
     "what_if": [*number("k_kv_blocks", 2048, 4096), *number("k_lanes", 4, 8)],

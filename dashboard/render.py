@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.catalogue import RunEntry
-from dashboard.compare import LABELS, Comparison
+from dashboard.compare import LABELS, Comparison, judged
 from dashboard.compare.decomposition import Decomposition, Part
 from dashboard.compare.numbers import Number
 from dashboard.compare.rows import Row
@@ -104,8 +104,13 @@ def cells(row: Row) -> tuple[str, ...]:
         shown_noise(row),
         f"{row.measured.n:,}",
         f"{row.replay.n:,}",
-        row.state,
+        _state_of(row),
     )
+
+
+def _state_of(row: Row) -> str:
+    """The state; where it rests on no noise, that is said."""
+    return judged(row) if row.noise is None else row.state
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> str:
@@ -160,7 +165,8 @@ def _parts(comparison: Comparison, markdown: bool) -> list[str]:
     for found in comparison.decompositions:
         if found.gap is None:
             continue
-        rows.append((found.label, "gap of the mean", f"{found.gap:+,.2f}", "100%", "", ""))
+        mean = comparison.row(f"{found.metric}.mean")
+        rows.append((found.label, "gap of the mean", f"{found.gap:+,.2f}", "100%", "", judged(mean)))
         rows += [part_cells(found, part) for part in found.parts if not _silent(part)]
     mark = "- " if markdown else "  "
     notes = [f"{mark}{', '.join(names)}: {note}" for note, names in _notes(comparison).items()]

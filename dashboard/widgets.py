@@ -117,7 +117,7 @@ def open_link(page: str) -> None:
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
     "Compare": ("verdict", "identity", "cohort", "percentiles", "repeats"),
-    "Mechanism": ("passes", "coverage", "cache_events", "request", "ladder"),
+    "Mechanism": ("passes", "coverage", "cache_events", "boundaries", "request", "ladder"),
     "Explore": ("what_if", "ledger"),
 }
 

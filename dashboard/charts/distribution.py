@@ -11,7 +11,7 @@ import pyarrow as pa
 from dashboard.charts import figures, verdict
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
-from dashboard.compare import compare_number
+from dashboard.compare import compare_number, judged_change
 from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.metrics import STATISTICS, Metric
@@ -154,13 +154,16 @@ def _of(held: Mapping[str, Bucket], labels: Sequence[str], name: str) -> np.ndar
     return np.array([np.nan if number is None else number for number in found], dtype=np.float64)
 
 
-def tail(frame: Frame, metric: Metric, side: Side, found: Sequence[tuple[Side, Sample]], top: int) -> Answer:
-    """How much of the gap between the means the largest requests make."""
+def tail(
+    frame: Frame, store: Store, metric: Metric, side: Side, found: Sequence[tuple[Side, Sample]], top: int
+) -> Answer:
+    """How much of the gap between the means the largest requests make; its noise is what repeats show there."""
     held = {one.run_id: values for one, values in found}
     left, right = held[frame.measured.run_id], held[side.run_id]
     tops = sorted({1, 5, 10, 20, 50, 100, top})
     rows = tail_attribution(left, right, tops)
     withheld = bool(side.regime) and not frame.acknowledged
+    spreads = _tail_spreads(frame, store, metric, side, left, tops)
     table_ = pa.table(
         {
             "top": [row.top for row in rows],
@@ -169,6 +172,9 @@ def tail(frame: Frame, metric: Metric, side: Side, found: Sequence[tuple[Side, S
             "replay": [row.replay for row in rows],
             "gap": pa.array([None if withheld else row.gap for row in rows], pa.float64()),
             "share_of_gap": pa.array([None if withheld else row.share_of_gap for row in rows], pa.float64()),
+            "state": [
+                verdict.WITHHELD if withheld else judged_change(row.gap, spreads.get(row.top)) for row in rows
+            ],
         }
     )
     columns = [
@@ -178,9 +184,24 @@ def tail(frame: Frame, metric: Metric, side: Side, found: Sequence[tuple[Side, S
         Column("replay", f"The same share, replay ({metric.unit})", "%.2f"),
         Column("gap", f"Part of the gap ({metric.unit})", "%+.2f"),
         Column("share_of_gap", "Share of the gap", "percent"),
+        Column("state", "State"),
     ]
     words = "The mean is the area under the quantile curve, so the parts of the tail and of the body sum to its gap."
     return Answer(table_, "", columns, {frame.measured.run_id: left.n, side.run_id: right.n}, words)
+
+
+def _tail_spreads(
+    frame: Frame, store: Store, metric: Metric, side: Side, left: Sample, tops: Sequence[int]
+) -> dict[int, float]:
+    """Of each count of requests, the largest part that a repeat of the measured run shows; empty without repeats."""
+    if frame.population.matched:
+        return {}
+    spreads: dict[int, float] = {}
+    for other in repeats(store, frame.measured.run_id):
+        if other != side.run_id:
+            for row in tail_attribution(left, sample(store, other, metric, frame.population), tops):
+                spreads[row.top] = max(abs(row.gap), spreads.get(row.top, 0.0))
+    return spreads
 
 
 def slowest(frame: Frame, store: Store, metric: Metric, top: int) -> Answer:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
-from dashboard.compare import Comparison, Row
+from dashboard.compare import Comparison, Row, judged
 from dashboard.compare.gates import Gate
 from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
@@ -21,7 +21,6 @@ from dashboard.samples import sample
 from dashboard.store import Store
 
 DECIMALS = {"ms": 1, "share": 4, "count": 0, "requests": 2, "1/s": 3, "tok/s": 1, "tokens": 1}
-STATES = {"~": "~ inside the noise"}
 WITHHELD = "not like for like"
 
 
@@ -41,7 +40,7 @@ def columns() -> list[Column]:
         Column("gap", "Gap (%)", "%+.1f", "replay / measured - 1, on unrounded values", width=75),
         Column("low", "Noise from (%)", "%+.1f", "where the measured side may lie, relative to its value", width=95),
         Column("high", "Noise to (%)", "%+.1f", width=85),
-        Column("state", "State", help="Read from the replay's side; ~ is inside the noise", width=130),
+        Column("state", "State", help="Read from the replay's side; ~ is inside the noise", width=190),
         Column("measured_n", "n measured", "%d", width=85),
         Column("replay_n", "n replay", "%d", width=75),
         Column("reason", "Rests on", width=330),
@@ -96,7 +95,7 @@ def row_of(row: Row, withheld: bool) -> dict[str, Any]:
         "gap": None if withheld or row.gap is None else 100 * row.gap,
         "low": None if withheld or not spread or not base else 100 * (spread.low / base - 1),
         "high": None if withheld or not spread or not base else 100 * (spread.high / base - 1),
-        "state": WITHHELD if withheld else STATES.get(row.state, row.state),
+        "state": WITHHELD if withheld else judged(row),
         "measured_n": row.measured.n,
         "replay_n": row.replay.n,
         "reason": WITHHELD if withheld else row.reason,

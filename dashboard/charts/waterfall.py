@@ -7,6 +7,7 @@ import pyarrow as pa
 from dashboard.charts import style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure, compose
+from dashboard.compare import Row, judged
 from dashboard.compare.decomposition import Decomposition, Part
 from dashboard.frame import Frame, Side
 
@@ -17,7 +18,7 @@ DEFINITION = (
 )
 
 
-def waterfall(frame: Frame, side: Side, found: Decomposition) -> tuple[Answer, Figure]:
+def waterfall(frame: Frame, side: Side, found: Decomposition, mean: Row) -> tuple[Answer, Figure]:
     """The parts of the gap of one mean, in the order of a request's life, and their total."""
     shown = [part for part in found.parts if part.value_ms is not None and not silent(part)]
     names = [*(part.label for part in shown), "Gap of the mean"]
@@ -43,7 +44,7 @@ def waterfall(frame: Frame, side: Side, found: Decomposition) -> tuple[Answer, F
     figure = compose([trace], x, Axis("", reverse=True), dark=frame.dark, height=70 + 30 * len(names))
     figure["layout"]["xaxis"] |= {"zeroline": True, "zerolinewidth": 1, "range": _reach(values[:-1])}
     figure["layout"]["margin"] |= {"t": 8, "r": 40}
-    return table(frame, side, found), figure
+    return table(frame, side, found, mean), figure
 
 
 def _reach(steps: list[float | None]) -> list[float]:
@@ -61,8 +62,8 @@ def silent(part: Part) -> bool:
     return part.name == "unsplit" and part.value_ms == 0
 
 
-def table(frame: Frame, side: Side, found: Decomposition) -> Answer:
-    """The parts with their share of the gap and their noise, and their total."""
+def table(frame: Frame, side: Side, found: Decomposition, mean: Row) -> Answer:
+    """The parts with their share of the gap and their noise, and their total, the gap of ``mean``."""
     gap = found.gap
     rows = [
         {
@@ -71,14 +72,15 @@ def table(frame: Frame, side: Side, found: Decomposition) -> Answer:
             "share": None if part.value_ms is None or not gap else 100 * part.value_ms / gap,
             "low_ms": part.low_ms,
             "high_ms": part.high_ms,
-            "state": "~ inside the noise" if part.inside else part.state,
+            "state": part.state,
             "rests_on": part.rests_on,
         }
         for part in found.parts
         if not silent(part)
     ]
     if found.parts:
-        rows.append({"part": "Gap of the mean", "value_ms": gap, "share": 100.0 if gap else None})
+        total = {"part": "Gap of the mean", "value_ms": gap, "share": 100.0 if gap else None}
+        rows.append(total | {"state": judged(mean), "rests_on": mean.reason})
     numbers = ("value_ms", "share", "low_ms", "high_ms")
     names = ("part", *numbers, "state", "rests_on")
     columns = [

@@ -68,10 +68,10 @@ class Part:
 
     @property
     def state(self) -> str:
-        """``~`` inside the noise, ``outside``, or what is unknown."""
+        """Whether it is inside the noise, in words, or what is unknown."""
         if self.value_ms is None:
             return "not recorded"
-        return {True: "~", False: "outside", None: "noise unknown"}[self.inside]
+        return {True: "~ inside the noise", False: "outside the noise", None: "noise unknown"}[self.inside]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,24 @@ class Row:
         return any(side.n > 0 and not side.supported for side in (self.measured, self.replay))
 
 
+def judged(row: Row) -> str:
+    """What stands beside a gap on every page: better or worse, and whether that is inside the noise."""
+    if row.state == "~":
+        return "~ inside the noise"
+    if row.state in ("same", "not comparable"):
+        return row.state
+    return f"{row.state}, {'outside the noise' if row.noise else 'noise unknown'}"
+
+
+def judged_change(change: float | None, spread: float | None) -> str:
+    """The same of a difference that has no row: ``spread`` is the largest one when nothing changes, None unknown."""
+    if change is None:
+        return "not comparable"
+    if spread is None:
+        return "noise unknown"
+    return "~ inside the noise" if abs(change) <= spread else "outside the noise"
+
+
 def compare_number(
     store: Store,
     pair: tuple[str, str],

@@ -56,7 +56,7 @@ for side in frame.replays:
         frame,
         f"tail-{side.role.name}",
         f"How much of the gap of the mean {chosen.label} the largest requests make",
-        distribution.tail(frame, chosen, side, found, top),
+        distribution.tail(frame, store, chosen, side, found, top),
         sides=(frame.measured, side),
     )
 draw(

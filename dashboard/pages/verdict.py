@@ -48,12 +48,13 @@ if frame.like_for_like:
 if frame.like_for_like:
     split = widgets.control("split")
     for side, comparison in found:
+        mean = comparison.row(f"{split}.mean")
         parts = next(one for one in comparison.decompositions if one.metric == split)
         draw(
             frame,
             f"parts-{side.role.name}",
             f"What the gap of the mean {parts.label} is made of: measured and {side.role.name}, ms",
-            *waterfall.waterfall(frame, side, parts),
+            *waterfall.waterfall(frame, side, parts, mean),
             note=f"Parts of opposite sign can cancel in a mean that looks right. {parts.note}",
             sides=(frame.measured, side),
         )
@@ -62,7 +63,7 @@ if frame.like_for_like:
                 frame,
                 f"parts-table-{side.role.name}",
                 f"Parts of the gap of the mean {parts.label}, {side.role.name}",
-                waterfall.table(frame, side, parts),
+                waterfall.table(frame, side, parts, mean),
                 sides=(frame.measured, side),
             )
 

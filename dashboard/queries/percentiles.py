@@ -82,7 +82,7 @@ def by_bucket(
         high = edges[bucket] if bucket < len(edges) else None
         buckets.append(
             Bucket(
-                label=_label(by, low, high),
+                label=bucket_label(by, low, high),
                 low=low,
                 high=high,
                 n=len(part),
@@ -94,7 +94,7 @@ def by_bucket(
     return buckets, result
 
 
-def _label(by: str, low: float, high: float | None) -> str:
+def bucket_label(by: str, low: float, high: float | None) -> str:
     if by == "cached_share":
         if high == EDGES[by][1]:
             return "0 %"

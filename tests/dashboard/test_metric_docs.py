@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dashboard.compare.compensation import DEFAULT_TOLERANCE
+from dashboard.compare.decomposition import PARTS
 from dashboard.compare.gates import Gate
 from dashboard.compare.noise import MAX_POINTS, RESAMPLES
 from dashboard.metrics import MEASURES, METRICS, PHASES, STATISTICS, SUBSETS, Estimator, Window
@@ -38,6 +40,17 @@ def test_figures_in_the_text_are_those_of_the_code() -> None:
     assert f"{MAX_POINTS:,} bins" in TEXT
     for group, field in VARYING_FIELDS:
         assert f"`{group}.{field}`" in TEXT
+
+
+def test_parts_and_their_tolerance_are_those_of_the_code() -> None:
+    told = TEXT.partition("## Parts of a gap")[2]
+    for name in ("client", "queueing", "recompute", "host", "output", "cohort", "not split"):
+        assert f"| {name}" in told
+    assert set(PARTS) == {"client", "queueing", "recompute", "prefill", "mixed", "decode", "host", "output"} | {
+        "cohort",
+        "unsplit",
+    }
+    assert f"{100 * DEFAULT_TOLERANCE:g} % of it" in told.replace("\n", " ")
 
 
 def test_gates_in_the_text_parse() -> None:

@@ -1,0 +1,281 @@
+"""Where the time of requests lies between the boundaries of their life, on both sides, in the mean and in the tail.
+
+The stages of a request are those between neighbouring boundaries that every run of the comparison recorded; a boundary
+that one of them lacks merges its two stages. From dispatch on they sum to E2E. Times are milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from dashboard.compare.decomposition import clock_problem
+from dashboard.compare.noise import COVERED, closed_lanes, lane_weights
+from dashboard.metrics import METRICS, MS_PER_NS, Estimator, Population
+from dashboard.queries.stages import Flags, Floats, Ints, StageRows, pairs, stage_rows
+from dashboard.samples import percentile
+from dashboard.store import Store
+
+BOUNDARIES: dict[str, str] = {
+    "scheduled": "scheduled",
+    "dispatched": "dispatched",
+    "arrived": "at the engine",
+    "received": "received",
+    "admitted": "admitted",
+    "first_pass": "first pass",
+    "first_token": "first token computed",
+    "first_visible": "first visible",
+    "last_token": "last token computed",
+    "last_visible": "last visible",
+}
+"""The boundaries in the order of a request's life, and what they are called."""
+
+LAYER: dict[str, str] = {
+    "dispatched": "client",
+    "arrived": "frontend",
+    "received": "queue",
+    "admitted": "queue",
+    "first_pass": "GPU",
+    "first_token": "GPU",
+    "first_visible": "output",
+    "last_token": "GPU",
+    "last_visible": "output",
+}
+"""The layer that the stage before each boundary lies in; one of merged stages lies in all of theirs."""
+
+ALWAYS = ("dispatched", "first_visible", "last_visible")
+_ENGINE = ("arrived", "received", "admitted", "first_pass", "first_token", "last_token")
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """The time between two recorded boundaries."""
+
+    begin: str
+    end: str
+
+    @property
+    def label(self) -> str:
+        """What a chart calls it."""
+        return f"{BOUNDARIES[self.begin]} to {BOUNDARIES[self.end]}"
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layers that it lies in: one, or several where boundaries are missing."""
+        names = list(BOUNDARIES)
+        inner = names[names.index(self.begin) + 1 : names.index(self.end) + 1]
+        return tuple(dict.fromkeys(LAYER[name] for name in inner))
+
+    @property
+    def layer(self) -> str:
+        """Its layers in words."""
+        return ", ".join(self.layers)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """Mean stages, in ms, of some requests of one run, and of how many."""
+
+    means: Floats
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What a replay adds to one layer, in ms; ``spread`` is the largest such change when nothing changes."""
+
+    name: str
+    value: float
+    spread: float | None
+
+
+Choice = Callable[[int], Flags]
+"""Which requests of a run, by its place among the runs."""
+
+
+class Boundaries:
+    """The stages of several runs over one population, the measured one first.
+
+    ``until`` is ``ttft`` or ``e2e``: the stages end there. ``repeats`` are other runs of the measured experiment; one
+    that did not record what the others did is left out. ``problem`` is a sentence where clocks do not agree.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        run_ids: Sequence[str],
+        populations: Sequence[Population],
+        until: str = "e2e",
+        repeats: Sequence[str] = (),
+    ) -> None:
+        self.until, self._store = until, store
+        self.problem = clock_problem(store, *run_ids)
+        self.rows = [stage_rows(store, run_id) for run_id in run_ids]
+        self._closed = closed_lanes(store, run_ids[0])
+        self._moments = [_moments(rows) for rows in self.rows]
+        self._members = [members(store, run, own) for run, own in zip(run_ids, populations, strict=True)]
+        self.boundaries = self._recorded()
+        self._repeats: list[int] = []
+        if not populations[0].matched:
+            for run_id in repeats:
+                self._add(stage_rows(store, run_id), populations[0])
+        whole = [~np.isnan(self._spans(index)).any(axis=1) for index in range(len(self.rows))]
+        self.chosen = [own & known for own, known in zip(self._members, whole, strict=True)]
+        self.dropped = [int((own & ~known).sum()) for own, known in zip(self._members, whole, strict=True)]
+
+    def _add(self, rows: StageRows, population: Population) -> None:
+        """Take a repeat along, where it recorded every boundary."""
+        moments, own = _moments(rows), rows.of(population)
+        if all((~np.isnan(moments[name][own])).any() for name in self.boundaries):
+            self._repeats.append(len(self.rows))
+            self.rows.append(rows)
+            self._moments.append(moments)
+            self._members.append(own)
+
+    def _recorded(self) -> list[str]:
+        """Boundaries up to the last one asked for that some request of every run has."""
+        names = list(BOUNDARIES)
+        last = "first_visible" if self.until == "ttft" else "last_visible"
+        found = []
+        for name in names[: names.index(last) + 1]:
+            known = [
+                bool((~np.isnan(moments[name][own])).any())
+                for moments, own in zip(self._moments, self._members, strict=True)
+            ]
+            if name in ALWAYS or (all(known) and not (name in _ENGINE and self.problem)):
+                found.append(name)
+        return found
+
+    @property
+    def merged(self) -> list[str]:
+        """Boundaries that some run lacks."""
+        names = list(BOUNDARIES)
+        return [name for name in names[: names.index(self.boundaries[-1])] if name not in self.boundaries]
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The stages that every run tells apart."""
+        return [Stage(left, right) for left, right in pairwise(self.boundaries)]
+
+    def _spans(self, index: int) -> Floats:
+        """The stages of each request of a run (request, stage), in ns; NaN where a boundary of it is unknown."""
+        moments = np.stack([self._moments[index][name] for name in self.boundaries], axis=1)
+        return np.diff(moments, axis=1)
+
+    def complete(self, index: int) -> Flags:
+        """Every request of the population whose boundaries are known."""
+        return self.chosen[index]
+
+    def tail(self, at: float, estimator: Estimator) -> Choice:
+        """Of each run the requests at and above a percentile of what ``until`` names."""
+
+        def choose(index: int) -> Flags:
+            values, chosen = self.rows[index][f"{self.until}_ns"], self.chosen[index]
+            edge = percentile(np.sort(values[chosen]), at, estimator)
+            return chosen & (values >= (np.inf if edge is None else edge))
+
+        return choose
+
+    def bucket(self, column: str, low: float, high: float | None) -> Choice:
+        """Of each run the requests with a property from ``low`` on and below ``high``."""
+
+        def choose(index: int) -> Flags:
+            values = self.rows[index][column]
+            return self.chosen[index] & (values >= low) & (values < (np.inf if high is None else high))
+
+        return choose
+
+    def group(self, index: int, choose: Choice) -> Group:
+        """Means over some of the requests of a run."""
+        spans = self._spans(index)[choose(index)]
+        means = spans.mean(axis=0) * MS_PER_NS if len(spans) else np.full(len(self.stages), np.nan)
+        return Group(means, len(spans))
+
+    def spread(self, choose: Choice, sums: Floats) -> Floats | None:
+        """How far sums of stages (sum, stage) move when nothing changes, in ms; None where nothing says it.
+
+        The largest deviation of a repeat, else half the central 95 % when whole lanes of the measured run are drawn
+        again.
+        """
+        own = self.group(0, choose)
+        others = [found.means for index in self._repeats if (found := self.group(index, choose)).n]
+        if others and own.n:
+            return np.asarray(np.abs((np.stack(others) - own.means) @ sums.T).max(axis=0))
+        flags = choose(0)
+        names, at = np.unique(self.rows[0].lanes[flags], return_inverse=True)
+        weights = lane_weights(len(names)) if self._closed else None
+        if weights is None or names[0] < 0:
+            return None
+        spans = self._spans(0)[flags] @ sums.T
+        totals = np.stack([np.bincount(at, column, minlength=len(names)) for column in spans.T], axis=1)
+        drawn = (weights @ totals) / (weights @ np.bincount(at, minlength=len(names)))[:, None]
+        low, high = np.percentile(drawn, COVERED, axis=0)
+        return np.asarray((high - low) / 2 * MS_PER_NS)
+
+    def layers(self, index: int, choose: Choice) -> list[Change]:
+        """What a run adds to each layer after dispatch, the measured run taken off; the total comes last."""
+        stages = self.stages
+        names = list(dict.fromkeys(stage.layer for stage in stages if stage.end != "dispatched"))
+        sums = np.array([[float(stage.layer == name) for stage in stages] for name in names])
+        sums = np.vstack([sums, sums.sum(axis=0)])
+        left, right = self.group(0, choose), self.group(index, choose)
+        if not left.n or not right.n:
+            return []
+        changes, spread = sums @ (right.means - left.means), self.spread(choose, sums)
+        return [
+            Change(name, float(change), None if spread is None else float(spread[at]))
+            for at, (name, change) in enumerate(zip([*names, METRICS[self.until].label], changes, strict=True))
+        ]
+
+    def turns(self, index: int, measured: str, replay: str, population: Population) -> Turns:
+        """The source-turns that a replay shares with the measured run and whose boundaries both sides know."""
+        shared = pairs(self._store, measured, replay, population)
+        known = self.chosen[0][shared.measured] & self.chosen[index][shared.replay]
+        left, right = shared.measured[known], shared.replay[known]
+        return Turns(left, self._spans(0)[left] * MS_PER_NS, self._spans(index)[right] * MS_PER_NS, shared.sql)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turns:
+    """Shared source-turns: rows of the measured run, and the stages (turn, stage) of either side, in ms."""
+
+    rows: Ints
+    measured: Floats
+    replay: Floats
+    sql: str
+
+
+def members(store: Store, run_id: str, population: Population) -> Flags:
+    """Which rows of a run are of a population, matched ones included."""
+    rows = stage_rows(store, run_id)
+    chosen = rows.of(population)
+    if population.counterpart is None:
+        return chosen
+    shared = pairs(store, run_id, population.counterpart, population)
+    kept = np.zeros(len(rows), np.bool_)
+    kept[shared.measured] = True
+    return chosen & kept
+
+
+def _moments(rows: StageRows) -> dict[str, Floats]:
+    """The boundaries of each request, in ns from its dispatch; NaN where one is unknown."""
+    zero = np.zeros(len(rows))
+    admitted = rows["path_ns"] + rows["queue_time_ns"]
+    first_token = admitted + rows["pre_ns"]
+    # A last token may be computed before the first is visible, or show no text: it counts from there, and up to there.
+    last_token = np.clip(rows["ttft_ns"] - rows["first_lag_ns"] + rows["post_ns"], rows["ttft_ns"], rows["e2e_ns"])
+    return {
+        "scheduled": -rows["dispatch_lag_ns"],
+        "dispatched": zero,
+        "arrived": rows["way_ns"],
+        "received": rows["path_ns"],
+        "admitted": admitted,
+        "first_pass": admitted + np.minimum(rows["first_pass_ns"], rows["pre_ns"]),
+        "first_token": first_token,
+        "first_visible": rows["ttft_ns"],
+        "last_token": last_token,
+        "last_visible": rows["e2e_ns"],
+    }
