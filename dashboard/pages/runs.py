@@ -66,8 +66,8 @@ skip = st.checkbox(
     "Skip bad rows", key="skip", help="Leave out rows that cannot be used: they are counted, and the run fails a check"
 )
 if st.button("Import", disabled=upload is None, key="import") and upload is not None:
-    spec = {"do": "import", "title": f"import of {upload.name}", "stores": [str(root.resolve()) for root in roots]}
-    spec |= {"skip_bad_rows": skip}
+    stores = [str(root.resolve()) for root in roots]
+    spec = {"do": "import", "title": f"import of {upload.name}", "stores": stores, "skip_bad_rows": skip}
     jobs.submit(roots[-1], spec, (upload.name, upload.getvalue()))
     st.rerun()
 joblist.show(roots[-1], "import")
