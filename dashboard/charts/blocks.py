@@ -86,26 +86,26 @@ def _marks(rows: Sequence[dict[str, Any]], dark: bool) -> list[dict[str, Any]]:
         part = [row for row in rows if row["kind"] == kind]
         if not part:
             continue
-        colour, time_s = style.pick(colours, dark), [row["time_ns"] / 1e9 for row in part]
-        xs, ys = np.full((2, 3 * len(part)), np.nan, dtype=np.float32)
-        xs[0::3] = xs[1::3] = time_s
-        ys[0::3] = [row["first_block"] - 0.4 for row in part]
-        ys[1::3] = [row["last_block"] + 0.4 for row in part]
-        bar = {"type": "scatter", "mode": "lines", "name": f"{word} ", "showlegend": False, "hoverinfo": "skip"}
-        traces.append(bar | {"x": xs, "y": ys, "line": {"color": colour, "width": 3}, "connectgaps": False})
+        colour = style.pick(colours, dark)
+        first = np.array([row["first_block"] for row in part], dtype=np.float32)
+        last = np.array([row["last_block"] for row in part], dtype=np.float32)
+        bars = np.stack([first - 0.4, (first + last) / 2, last + 0.4, np.full(len(part), np.nan)], axis=1)
         traces.append(
             {
                 "type": "scatter",
-                "mode": "markers",
+                "mode": "lines+markers",
                 "name": word,
-                "x": np.array(time_s, dtype=np.float32),
-                "y": np.array([(row["first_block"] + row["last_block"]) / 2 for row in part], dtype=np.float32),
-                "customdata": [row["turn"] or "" for row in part],
-                "text": [_said(row, word) for row in part],
+                "x": np.repeat(np.array([row["time_ns"] / 1e9 for row in part], dtype=np.float32), 4),
+                "y": bars.astype(np.float32).ravel(),
+                "customdata": [row["turn"] or "" for row in part for _ in range(4)],
+                "text": [said for row in part for said in [_said(row, word)] * 4],
                 "hovertemplate": "%{text}<extra></extra>",
+                "connectgaps": False,
+                "line": {"color": colour, "width": 3},
                 "marker": {
-                    "symbol": [symbol if row["own"] else f"{symbol}-open" for row in part],
-                    "size": 9,
+                    "symbol": [symbol if row["own"] else f"{symbol}-open" for row in part for _ in range(4)],
+                    "size": [0, 9, 0, 0] * len(part),
+                    "opacity": 1,
                     "color": colour,
                     "line": {"width": 1.5, "color": colour},
                 },
