@@ -169,6 +169,7 @@ def _number_json(key: Key, gap: Gap, steps: Sequence[Step]) -> dict[str, Any]:
         "measured": gap.measured.value,
         "gap": gap.gap,
         "inside_noise": gap.inside,
+        "noise": None if gap.noise is None else {"low": gap.noise.low, "high": gap.noise.high, "from": gap.noise.words},
         "steps": [
             {
                 "from": step.changes[key].since,

@@ -82,8 +82,11 @@ if not teacher or not told:
     st.stop()
 forced = (frame.measured, widgets.side(measured, teacher, ROLES[1]))
 draw(frame, "parity", "Passes whose batch equals the recorded one", parity.summary(told), sides=forced)
+explained = [name for name in told if "causes" in told[name]]  # their differences are in the record, pass by pass
+if not explained:
+    st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom"):
-    check = widgets.control("ladder_check", options=list(told), default=next(iter(told)), width=320)
+    check = widgets.control("ladder_check", options=explained, default=explained[0], width=320)
     chosen = widgets.control("ladder_pass", width=200)
 differing = parity.divergences(store, teacher, check)
 title = f"Passes whose batches differ, {parity.WORDS.get(check, check)}"

@@ -14,7 +14,14 @@ from engine.bundle import Bundle, BundleWriter, measured_runs
 from engine.errors import GapscopeError
 from engine.ladder.layers import Layers, Pair
 from engine.ladder.rungs import BUILT, RUNGS
-from engine.parity import check_by_dispatch, check_closed_loop, divergences_table
+from engine.parity import (
+    ParityResult,
+    TimedParity,
+    check_by_dispatch,
+    check_closed_loop,
+    check_parity,
+    divergences_table,
+)
 from engine.replay import Canceled, simulate, write
 from engine.replay.counterfactual import Counterfactual
 from engine.replay.loop import server_config
@@ -174,15 +181,25 @@ class _Builder:
     def _with_parity(self, counterfactual: Counterfactual) -> tuple[Counterfactual, dict[str, pa.Table]]:
         """How well the scheduler follows the recording, and where the two part."""
         measured, trace, found = self.pair.measured, self.pair.trace, []
-        for check in (lambda: check_by_dispatch(measured), lambda: check_closed_loop(measured, trace)):
+        parity: dict[str, Any] = {}
+        checks: dict[str, Callable[[], ParityResult | TimedParity]] = {
+            "arrival": lambda: check_parity(measured),
+            "dispatch": lambda: check_by_dispatch(measured),
+            "loop": lambda: check_closed_loop(measured, trace),
+        }
+        for name, check in checks.items():
             self._report(PARITY_RUNG, 1.0)
             try:
-                found.append(check())
+                result = check()
             except GapscopeError as error:
-                counterfactual = replace(counterfactual, left=(*counterfactual.left, f"no scheduler parity: {error}"))
-        if not found:
+                why = f"no scheduler parity: {error}"
+                if why not in counterfactual.left:
+                    counterfactual = replace(counterfactual, left=(*counterfactual.left, why))
+                continue
+            parity[name] = result.summary()
+            found += [result] if isinstance(result, TimedParity) else []
+        if not parity:
             return counterfactual, {}
-        parity = {result.check: result.summary() for result in found}
         return replace(counterfactual, parity=parity), {"divergences": divergences_table(found)}
 
     def _title(self, number: int) -> str:

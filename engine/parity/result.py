@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 Batch = list[tuple[str, int, int]]
 """Request id, tokens computed before and tokens scheduled of each member, in scheduling order."""
@@ -129,6 +130,20 @@ class ParityResult:
             and self.stored + (self.removed or 0) == self.ordered_equal
         )
         return self.passes == self.equal_passes and events
+
+    def summary(self) -> dict[str, Any]:
+        """The result in figures (JSON-ready), as ``TimedParity.summary`` has them."""
+        first = self.first_divergence
+        return {
+            "passes": self.passes,
+            "equal": self.equal_passes,
+            "share": self.equal_passes / self.passes if self.passes else None,
+            "first": None if first is None else first.pass_index,
+            "stored": self.stored,
+            "stored_equal": self.stored_equal,
+            "removed": self.removed,
+            "removed_equal": self.removed_equal,
+        }
 
     def describe(self) -> str:
         """In words: what agrees, what had to be inferred, and where the first differences are."""

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import synthetic
-from conftest import Open
+from conftest import Open, run_id
 from streamlit.testing.v1 import AppTest
 from test_pages import charts, plain, words
 
@@ -18,6 +18,7 @@ from engine.bundle import BundleWriter, Phase
 from engine.bundle.schema import TABLES
 
 PARITY = {
+    "arrival": {"passes": 200, "equal": 200, "share": 1.0, "first": None},
     "dispatch": {"passes": 200, "equal": 198, "share": 0.99, "first": 17, "causes": {"arrival_late": 2}}
     | {"way": {"constant_ms": 3.0, "look": "start of the pass"}, "requests": 30, "on_time": 28}
     | {"stored": 40, "stored_equal": 40, "removed": 8, "removed_equal": 7},
@@ -79,6 +80,11 @@ def sound(app: AppTest) -> AppTest:
     assert not app.exception
     assert not app.error
     return app
+
+
+def test_swapped_sides_make_no_ladder(opened: Open, whole: Path) -> None:
+    measured, base = run_id(whole, "ample8"), run_id(whole, "ample8-replay")
+    assert "A ladder leads from a replay to a recording" in words(sound(opened(whole, "ladder", m=base, r=measured)))
 
 
 def test_without_a_replay_it_says_what_a_ladder_needs(opened: Open, tmp_path: Path) -> None:
@@ -143,11 +149,11 @@ def test_a_link_restores_number_check_and_pass(opened: Open, whole: Path) -> Non
 def test_checks_are_summed_up(opened: Open, whole: Path) -> None:
     app = sound(opened(whole, "ladder"))
     table = next(d.value for d in app.dataframe if "share" in d.value.columns and "causes" in d.value.columns)
-    assert list(table["share"]) == [99.0, 25.0]
-    assert list(table["removed"].fillna("")) == ["7 of 8", ""]
-    assert list(table["on_time"].fillna("")) == ["28 of 30", ""]
-    assert "3.00 ms" in table["way"][0]
-    assert list(table["causes"]) == ["arrival_late 2", ""]
+    assert list(table["share"]) == [100.0, 99.0, 25.0]
+    assert list(table["removed"].fillna("")) == ["", "7 of 8", ""]
+    assert list(table["on_time"].fillna("")) == ["", "28 of 30", ""]
+    assert "3.00 ms" in table["way"][1]
+    assert list(table["causes"]) == ["", "arrival_late 2", ""]
 
 
 def test_a_rung_joins_the_pair_with_one_click_and_leads_to_its_ladder(opened: Open, whole: Path) -> None:
