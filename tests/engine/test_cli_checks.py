@@ -68,3 +68,23 @@ def test_parity_names_failed_checks_and_the_reason_of_code_1(
     # C was preempted after 13 tokens and came back with 14: without its row, all 14 look like its prompt.
     assert "only measured: C (5 tokens after 8)\n  only replayed: C (6 tokens after 8)" in out
     assert f"  measured: removed block {HASHES[2]} in pass 6 (event " in out
+
+
+def test_parity_by_time_informs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Folder()
+    folder.identity["scheduler"] |= {"max_num_seqs": 1}
+    run_id, _said = imported(capsys, folder.write(tmp_path / "rec"))
+    store = ["--store", str(tmp_path / "store")]
+    assert cli.main(["parity", run_id, *store, "--by", "dispatch", "--show", "0"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("by dispatch ")
+    assert "  way to the engine: " in out
+    # One seat, and a recorded pass with both B and C: from the same state no such batch is formed.
+    assert " scheduler: same arrivals and same state, another batch" in out
+    assert "pass 3: scheduler:" not in out
+    assert cli.main(["parity", run_id, *store, "--by", "loop"]) == 0
+    assert capsys.readouterr().out.startswith("by loop ")
+    assert cli.main(["parity", run_id, *store, "--by", "all", "--core", "plain"]) == 1  # by arrival it is not exact
+    heads = [line.split()[:2] for line in capsys.readouterr().out.splitlines() if line.startswith(("plain", "by "))]
+    assert [head[0] for head in heads] == ["plain", "by", "by"]
+    assert [head[1] for head in heads[1:]] == ["dispatch", "loop"]
