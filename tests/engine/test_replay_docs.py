@@ -6,6 +6,7 @@ from pathlib import Path
 
 from engine.cli.terminal import text_of
 from engine.knobs import GROUPS, KNOBS
+from engine.ladder import RUNGS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "replay.md").read_text(encoding="utf-8")
 
@@ -21,6 +22,12 @@ def knob_table() -> str:
 
 def test_the_knob_table_is_that_of_the_code() -> None:
     assert knob_table() in PAGE, f"docs/replay.md: the knob tables must read\n{knob_table()}"
+
+
+def test_the_rungs_are_those_of_the_code() -> None:
+    lines = ["| rung | name | taken from the measurement, besides | the step to it isolates |", "|---|---|---|---|"]
+    lines += [f"| {r.number} | {r.name} | {r.taken} | {r.isolates} |".replace("  ", " ") for r in RUNGS]
+    assert "\n".join(lines) in PAGE, "docs/replay.md: the rungs must read\n" + "\n".join(lines)
 
 
 def test_every_knob_has_a_group_and_words() -> None:
