@@ -8,11 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dashboard.charts import figures, style
+from dashboard.charts import figures, style, verdict
 from dashboard.charts.answer import Answer, Column, answer, stack
 from dashboard.charts.figures import Axis, Figure, Series
+from dashboard.compare import compare_number
+from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.queries import cohort
+from dashboard.queries.identity import repeats
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
@@ -76,6 +79,18 @@ def over_time(frame: Frame, store: Store, bins: int = 80) -> tuple[Answer, Figur
         panels.append((title, figures.lines(series, x, y, dark=frame.dark, step=True)))
     n = {side.run_id: side.bundle.rows("requests") for side in frame.sides}
     return stack(results, n=n), figures.small_multiples(panels)
+
+
+def sizes(frame: Frame, store: Store, side: Side, n: dict[str, int | None]) -> Answer:
+    """Rates in the chosen window and requests in flight on both sides, with gap, noise and state."""
+    pair = (frame.measured.run_id, side.run_id)
+    others = tuple(run_id for run_id in repeats(store, pair[0]) if run_id != side.run_id)
+    keys = [Key(name, frame.window.value) for name in ("request_rate", "output_rate", "total_rate")]
+    rows = [
+        compare_number(store, pair, key, frame.population, frame.estimator, others)
+        for key in (*keys, Key("in_flight", "observed"))
+    ]
+    return verdict.table(frame, store, side, rows, n)
 
 
 def lane_spans(frame: Frame, store: Store, start_s: float, length_s: float) -> tuple[Answer, Figure]:

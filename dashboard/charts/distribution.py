@@ -172,9 +172,7 @@ def tail(
             "replay": [row.replay for row in rows],
             "gap": pa.array([None if withheld else row.gap for row in rows], pa.float64()),
             "share_of_gap": pa.array([None if withheld else row.share_of_gap for row in rows], pa.float64()),
-            "state": [
-                verdict.WITHHELD if withheld else judged_change(row.gap, spreads.get(row.top)) for row in rows
-            ],
+            "state": [verdict.WITHHELD if withheld else judged_change(row.gap, spreads.get(row.top)) for row in rows],
         }
     )
     columns = [

@@ -76,5 +76,6 @@ def _gaps(known: dict[str, Row], names: Sequence[str]) -> str:
     for name in names:
         row = known.get(name) or next((r for key, r in known.items() if key.startswith(name + ".")), None)
         if row is not None and row.gap is not None:
-            parts.append(f"{row.key.label} {row.key.statistic.replace('_', ' ')} {row.gap:+.1%}")
+            mark = " ~" if row.state == "~" else "" if row.noise or row.state == "same" else " (noise unknown)"
+            parts.append(f"{row.key.label} {row.key.statistic.replace('_', ' ')} {row.gap:+.1%}{mark}")
     return "gaps are " + ", ".join(parts) if parts else "no gap is defined"

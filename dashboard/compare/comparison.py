@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dashboard.compare import compensation
 from dashboard.compare.claim import claim
 from dashboard.compare.decomposition import Decomposition, decompositions
 from dashboard.compare.gates import Gate, GateResult, judge
 from dashboard.compare.numbers import Key, number
-from dashboard.compare.rows import Row, compare_number
+from dashboard.compare.rows import Row, compare_number, judged
 from dashboard.metrics import (
     HEADLINE,
     HEADLINE_METRICS,
@@ -166,7 +166,7 @@ def _compare(
     )
     label = pair_label(store, measured, replay)
     parts = tuple(found for name, found in decompositions(store, *pair, population, same).items() if name in metrics)
-    results = tuple(judge(store, measured, replay, gate, estimator) for gate in gates)
+    results = tuple(_judge(store, pair, gate, estimator, same) for gate in gates)
     return Comparison(
         measured=measured,
         replay=replay,
@@ -206,6 +206,17 @@ def _consistency(store: Store, run_id: str, population: Population) -> Consisten
     little = number(store, run_id, Key("in_flight", "little"), complete)
     observed = number(store, run_id, Key("in_flight", "observed"), complete)
     return Consistency(little.value, observed.value, lanes(store, run_id))
+
+
+def _judge(
+    store: Store, pair: tuple[str, str], gate: Gate, estimator: Estimator, repeats: tuple[str, ...]
+) -> GateResult:
+    """A gate, and beside the gap that it bounds whether that is inside the noise."""
+    result = judge(store, *pair, gate, estimator)
+    row = compare_number(store, pair, gate.key, gate.population, estimator, repeats)
+    if gate.kind == "range" or row.state == "not comparable":
+        return result
+    return replace(result, reason=f"{result.reason}; {judged(row)}")
 
 
 def _cancelling(

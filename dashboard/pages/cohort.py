@@ -17,6 +17,16 @@ for problem in problems:
 
 draw(frame, "in-flight", "Requests over time", *cohort.over_time(frame, store))
 
+n = cohort.successes(frame, store)
+for side in frame.replays:
+    draw(
+        frame,
+        f"sizes-{side.role.name}",
+        f"Rates and requests in flight: measured and {side.role.name}",
+        cohort.sizes(frame, store, side, n),
+        sides=(frame.measured, side),
+    )
+
 start, length = st.columns([1, 1], width=360)
 with start:
     begin = widgets.control("lanes_from", step=10.0)
