@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -98,4 +99,5 @@ def _runs(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _words(run: Mapping[str, Any]) -> str:
     last = run["first"] + run["blocks"] - 1
     where = f"block {run['first']}" if run["blocks"] == 1 else f"blocks {run['first']}–{last}"
-    return f"{where}: {run['state']}" + (f"<br>stored before by {run['by']}" if run["by"] else "")
+    by = html.escape(run["by"] or "", quote=False)  # Plotly reads tags
+    return f"{where}: {run['state']}" + (f"<br>stored before by {by}" if by else "")

@@ -6,6 +6,7 @@ from dashboard import widgets
 from dashboard.charts import request, request_blocks, request_time
 from dashboard.charts.draw import draw
 from dashboard.frame import escape
+from dashboard.pairs import shorten
 
 frame, store = widgets.frame("request"), widgets.store()
 
@@ -22,9 +23,8 @@ with place:
 chosen = request.choose(frame, store, turn)
 
 if not chosen.sides:
-    st.info(
-        f"None of these runs has a source-turn {escape(turn)}. Its name is conversation/turn, as in {escape(names[0])}."
-    )
+    name, example = escape(shorten(turn)), escape(names[0])
+    st.info(f"None of these runs has a source-turn {name}. Its name is conversation/turn, as in {example}.")
 else:
     for sentence in [*request.states(chosen), *request_time.silences(store, chosen)]:
         st.info(escape(sentence), icon=":material/info:")

@@ -151,6 +151,11 @@ def _pass(start: int, duration: int, request_id: str, new: int, read: int, decod
     }
 
 
+def _on(rank: int, ranks: int, row: dict[str, Any]) -> dict[str, Any]:
+    index, longer = row["pass_index"] * ranks + rank, row["duration_ns"] + rank * MS
+    return row | {"pass_index": index, "step": row["pass_index"], "dp_rank": rank, "duration_ns": longer}
+
+
 COVERAGE = [
     {
         "class": kind,
@@ -181,11 +186,14 @@ def write(
     start: int = -400 * MS,
     title: str = "",
     without: tuple[str, ...] = (),
+    ranks: int = 1,
     **changes: Any,
 ) -> str:
     """One run; returns its id."""
     data = rows(speed, start)
     data["requests"] = [row for row in data["requests"] if row["request_id"] not in without]
+    if ranks > 1:  # in lockstep: each further rank takes 1 ms more
+        data["passes"] = [_on(rank, ranks, row) for row in data["passes"] for rank in range(ranks)]
     if kind == "replay":
         data["coverage"] = COVERAGE
         tables = (*tables, "coverage")
