@@ -16,7 +16,7 @@ from engine.ladder.recording import recorded_batches, recorded_turns
 from engine.ladder.rungs import BUILT
 from engine.replay import knobs_from_run
 from engine.serving.members import Members
-from engine.timing import build_timing, measured_model
+from engine.timing import build_timing, measured_model, model_for
 from engine.timing.contract import PassTimeSource
 from engine.traces import stored_trace
 from engine.traces.tree import Trace
@@ -73,7 +73,7 @@ class Pair:
 
     def rungs(self) -> Iterator[tuple[int, Layers | None, str]]:
         """Rung by rung what it is made of, or in a sentence why there is none; those after it do without that layer."""
-        model = (self.base.lineage.get("timing") or {}).get("model")
+        model = self._own_model()
         layers = Layers(self.own, build_timing(self.own, model), model)
         takes = (self._pool, self._arrivals, self._reuse, self._durations, self._batches)
         for rung, take in zip(BUILT, takes, strict=True):
@@ -84,6 +84,13 @@ class Pair:
                 yield rung.number, None, str(error)
             else:
                 yield rung.number, layers, ""
+
+    def _own_model(self) -> Mapping[str, Any] | None:
+        """What the prediction was timed by."""
+        if self.own["timing"] == "measured":
+            return model_for(self.base, self._stores)
+        model: Mapping[str, Any] | None = (self.base.lineage.get("timing") or {}).get("model")
+        return model
 
     def _pool(self, layers: Layers) -> Layers:
         names = ("usable_kv_blocks", "kv_blocks", "block_size")
