@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ EVENTS: dict[str, tuple[str, tuple[str, str], str]] = {
     "evict": ("evicted", ("#D0702C", "#E89B4F"), "x"),
 }
 """Word, colour and mark of what happens to a block; the side is told by the panel."""
+UNNAMED = "No event moved a block of these prompts, or the runs do not say which blocks the prompts have."
 HELD = ("#C9C9CF", "#55555C")
 
 
@@ -66,7 +68,7 @@ def history(frame: Frame, store: Store, conversation: str) -> tuple[Answer, Figu
         "conversations reused is counted in the table below. Times are those of the scheduling. Age of an eviction: as "
         "recorded, else since the last request that used the block was released. n: rows."
     )
-    return stack(results, columns, n, words), figure
+    return replace(stack(results, columns, n, words), empty=UNNAMED), figure
 
 
 def _shown(sides: Sequence[Sequence[dict[str, Any]]]) -> tuple[float, float] | None:
@@ -169,4 +171,4 @@ def lives(frame: Frame, store: Store, conversation: str) -> Answer:
         "A row is a copy that the pool held. It is last used when the last request that stored or reused it is "
         "released. Evicted by: the request whose allocation took the block. n: rows."
     )
-    return stack(results, columns, n, words)
+    return replace(stack(results, columns, n, words), empty=UNNAMED)

@@ -75,8 +75,10 @@ def sql_of(frame: Frame, store: Store, side: Side, keys: Sequence[Key]) -> str:
                 text = sample(store, run.run_id, METRICS[metric], population).sql
             elif metric in ("pass_count", "pass_time"):
                 text = passes.classes(store, run.run_id, population).sql
-            else:
+            elif "requests" in store.tables(run.run_id):  # a sweep has none
                 text = totals(store, run.run_id, population).sql
+            else:
+                continue
             texts[f"-- {run.role.name}\n{text}"] = None
     return "\n\n".join(texts)
 
