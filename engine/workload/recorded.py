@@ -139,6 +139,7 @@ class RecordedClient(ClosedLoopClient):
         super().__init__(load.trace, knobs, load.keys)
         self.keys = load.keys
         self.plays = load.plays
+        self.start_ns = min([self.start_ns, *(turn.dispatched_ns for turn in load.turns[:1])])
         self._load = load
         self._forced = forced
         self._gone: list[tuple[int, int]] = []  # when the engine learns of each cancel, and whose

@@ -81,6 +81,12 @@ def test_requests_reach_the_engine_a_latency_after_their_measured_dispatch() -> 
     assert client.never_issued == 0
 
 
+def test_what_was_sent_before_the_warm_up_is_sent_then() -> None:
+    client = client_of(load_of(sent("a/0", -900, 20), sent("b/0", 0, 12)), warmup_s=0.5)
+    assert client.start_ns == -900 * MS
+    assert [at for at, _ in arrivals(client)] == [-898, 2]
+
+
 def test_content_is_that_of_the_trace() -> None:
     """Blocks of 4: the fork and the next turn share the five full blocks of a/0 and the first of its output."""
     first, fork, other, after = (request.block_keys for _, request in arrivals(client_of(load_of(*WHOLE))))
