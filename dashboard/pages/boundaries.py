@@ -51,16 +51,18 @@ draw(
 for side in frame.replays:
     rows, names = boundaries.turns(frame, store, found, side)
     key = f"turns-{side.role.name}"
+    link = st.container()
     chosen = draw(
         frame,
         key,
         f"Source-turns with the largest difference in {label}: measured and {side.role.name}",
         rows,
-        note="Select a row for a link to the Request page.",
+        note="Select a row: the link to the Request page stands above.",
         sides=(frame.measured, side),
         height=330,
         on_select="rerun",
     )
     picked = chosen["selection"]["rows"] if chosen else []
     if picked and picked[0] < len(names):
-        widgets.request_link(names[picked[0]], f"Open {names[picked[0]]} on the Request page")
+        with link:
+            widgets.request_link(names[picked[0]], f"Open {names[picked[0]]} on the Request page")
