@@ -13,6 +13,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.frame import Frame, Side
 from dashboard.metrics import METRICS
 from dashboard.queries import request
+from dashboard.queries.identity import repeats
 from dashboard.queries.request import Request
 from dashboard.store import Store
 
@@ -153,8 +154,12 @@ def _text(value: Any, name: str) -> str:
 
 
 def boundaries(frame: Frame, store: Store, chosen: Chosen) -> Answer:
-    """Moments of the request in ms from its dispatch, on each side, and the difference of the first replay."""
+    """Moments of the request in ms from its dispatch, on each side, with the difference of the first replay.
+
+    Its noise is how far the same source-turn moves in the repeats of the measured run.
+    """
     rows: list[dict[str, Any]] = []
+    again = _repeats(frame, store, chosen)
     for name, label in BOUNDARIES:
         row: dict[str, Any] = {"boundary": label}
         for side, found in chosen.sides:
@@ -162,15 +167,35 @@ def boundaries(frame: Frame, store: Store, chosen: Chosen) -> Answer:
             row[side.role.name] = first
         measured, replay = row.get(frame.measured.role.name), row.get(frame.replay.role.name) if frame.replay else None
         row["difference"] = None if measured is None or replay is None else replay - measured
+        others = [at for one in again if name in one.row and (at := one.since_dispatch_ms(name)) is not None]
+        row["noise"] = None if measured is None or not others else max(abs(other - measured) for other in others)
+        row["against"] = _against(row["difference"], row["noise"])
         rows.append(row)
-    names = ["boundary", *(side.role.name for side, _ in chosen.sides), "difference"]
-    kinds = [pa.string(), *[pa.float64()] * (len(names) - 1)]
-    schema = pa.schema(list(zip(names, kinds, strict=True)))
+    numbers = [*(side.role.name for side, _ in chosen.sides), "difference", "noise"]
+    kinds = [("boundary", pa.string()), *((name, pa.float64()) for name in numbers), ("against", pa.string())]
+    schema = pa.schema(kinds)
     columns = [Column("boundary", "Boundary", pinned=True, width=220)]
     columns += [Column(side.role.name, f"{side.role.name} (ms)", "%.1f") for side, _ in chosen.sides]
     if frame.replay is not None and len(chosen.sides) > 1:
         columns.append(Column("difference", f"{frame.replay.role.name} - measured (ms)", "%+.1f"))
+        columns.append(Column("noise", "Noise (± ms)", "%.1f", "largest deviation of this turn in a repeat"))
+        columns.append(Column("against", "Against the noise"))
     return Answer(pa.Table.from_pylist(rows, schema), _sql(store, chosen), columns, chosen.n)
+
+
+def _repeats(frame: Frame, store: Store, chosen: Chosen) -> list[Request]:
+    """The same source-turn in the repeats of the measured run, but for one that is the first replay itself."""
+    if chosen.on(frame.measured) is None:
+        return []
+    shown = frame.replay.run_id if frame.replay else ""
+    others = [run for run in repeats(store, frame.measured.run_id) if run != shown]
+    return [one for one in request.find(store, [frame.measured.run_id, *others], chosen.turn)[1:] if one is not None]
+
+
+def _against(difference: float | None, noise: float | None) -> str | None:
+    if difference is None:
+        return None
+    return "unknown" if noise is None else "~ inside" if abs(difference) <= noise else "outside"
 
 
 def _first_pass(store: Store, side: Side, found: Request) -> float | None:

@@ -210,7 +210,8 @@ def test_both_sides_in_words_and_boundaries(root: Path) -> None:
     ]
     rows = {row["boundary"]: row for row in charts.boundaries(frame, store, chosen).rows.to_pylist()}
     assert rows["received by the engine"] == {
-        "boundary": "received by the engine", "measured": 5.0, "replay": 5.0, "difference": 0.0
+        "boundary": "received by the engine", "measured": 5.0, "replay": 5.0, "difference": 0.0, "noise": None,
+        "against": "unknown",
     }  # fmt: skip
     assert (rows["first pass begins"]["measured"], rows["first pass begins"]["replay"]) == (30.0, None)
     assert rows["first visible"]["difference"] is None
@@ -225,6 +226,20 @@ def test_both_sides_in_words_and_boundaries(root: Path) -> None:
     assert answer.n == {measured: 6, replay: None}
     waiting = next(trace for trace in figure["data"] if trace["name"] == "waiting for admission")
     assert (list(waiting["y"]), list(waiting["base"]), list(waiting["x"])) == (["measured", "replay"], [5, 5], [25, 5])
+
+
+def test_the_noise_of_a_turn_is_its_move_in_the_repeats(root: Path) -> None:
+    measured = write(root, "m", [request("a")])
+    write(root, "m2", [request("a2", conversation_id="a", first_visible_ns=130 * MS, last_visible_ns=185 * MS)])
+    replayed = request("a", first_visible_ns=120 * MS, last_visible_ns=200 * MS)
+    replay = write(root, "r", [replayed], kind="replay")
+    store = Store([root])
+    frame = frame_of(store, measured, replay)
+    rows = charts.boundaries(frame, store, charts.choose(frame, store, "a/0")).rows.to_pylist()
+    found = {row["boundary"]: (row["difference"], row["noise"], row["against"]) for row in rows}
+    assert found["first visible"] == (20.0, 30.0, "~ inside")  # 100 ms, 120 in the replay, 130 in the repeat
+    assert found["last visible"] == (20.0, 5.0, "outside")
+    assert found["first pass begins"] == (None, None, None)
 
 
 def test_batches_that_nobody_wrote_down_are_said(root: Path) -> None:
