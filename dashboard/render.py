@@ -9,9 +9,9 @@ from typing import Any
 
 from dashboard.catalogue import RunEntry
 from dashboard.compare import LABELS, Comparison, judged
-from dashboard.compare.decomposition import Decomposition, Part
 from dashboard.compare.numbers import Number
 from dashboard.compare.rows import Row
+from dashboard.render_parts import PARTS_HEAD, decomposition_json, parts_notes, parts_rows
 
 NOTHING = "–"
 
@@ -156,40 +156,11 @@ def _consistency(comparison: Comparison) -> list[str]:
     return lines
 
 
-PARTS_HEAD = ("metric", "part", "ms", "share of gap", "noise, ms", "state")
-
-
 def _parts(comparison: Comparison, markdown: bool) -> list[str]:
     """The gaps of the means, taken apart; the parts of each sum to its total."""
-    rows: list[tuple[str, ...]] = []
-    for found in comparison.decompositions:
-        if found.gap is None:
-            continue
-        mean = comparison.row(f"{found.metric}.mean")
-        rows.append((found.label, "gap of the mean", f"{found.gap:+,.2f}", "100%", "", judged(mean)))
-        rows += [part_cells(found, part) for part in found.parts if not _silent(part)]
-    mark = "- " if markdown else "  "
-    notes = [f"{mark}{', '.join(names)}: {note}" for note, names in _notes(comparison).items()]
-    return [*([grid(PARTS_HEAD, rows, markdown), *[""] * markdown] if rows else []), *notes]
-
-
-def _silent(part: Part) -> bool:
-    """Whether a part says nothing here: it is not recorded, as the note under the table says, or all was split."""
-    return part.value_ms is None or (part.name == "unsplit" and part.value_ms == 0)
-
-
-def part_cells(found: Decomposition, part: Part) -> tuple[str, ...]:
-    """One part as text, in the order of PARTS_HEAD."""
-    share = f"{(part.value_ms or 0.0) / found.gap:+.0%}" if found.gap else NOTHING
-    noise = NOTHING if part.low_ms is None or part.high_ms is None else f"{part.low_ms:+,.2f}..{part.high_ms:+,.2f}"
-    return "", part.label, f"{part.value_ms or 0.0:+,.2f}", share, noise, part.state
-
-
-def _notes(comparison: Comparison) -> dict[str, list[str]]:
-    notes: dict[str, list[str]] = {}
-    for found in comparison.decompositions:
-        notes.setdefault(found.note, []).append(found.label)
-    return notes
+    rows, mark = parts_rows(comparison), "- " if markdown else "  "
+    table = [grid(PARTS_HEAD, rows, markdown), *[""] * markdown] if rows else []
+    return [*table, *(mark + note for note in parts_notes(comparison))]
 
 
 def _facts(comparison: Comparison) -> list[str]:
@@ -260,30 +231,6 @@ def row_json(row: Row) -> dict[str, Any]:
         else {"kind": spread.kind, "low": spread.low, "high": spread.high, "n": spread.n, "units": spread.units},
         "state": row.state,
         "reason": row.reason,
-    }
-
-
-def decomposition_json(found: Decomposition) -> dict[str, Any]:
-    """A gap and its parts in ms, unrounded."""
-    return {
-        "metric": found.metric,
-        "measured": found.measured,
-        "replay": found.replay,
-        "gap": found.gap,
-        "n": list(found.n),
-        "shared": found.shared,
-        "note": found.note,
-        "parts": [
-            {
-                "part": part.name,
-                "ms": part.value_ms,
-                "low": part.low_ms,
-                "high": part.high_ms,
-                "state": part.state,
-                "rests_on": part.rests_on,
-            }
-            for part in found.parts
-        ],
     }
 
 
