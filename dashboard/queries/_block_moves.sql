@@ -39,9 +39,10 @@ blocks AS MATERIALIZED (
     SELECT e.* EXCLUDE (own, content), coalesce(e.content, n.content, e.own) AS hash
     FROM (
         SELECT
-            event_index, ordinal, time_ns, order_ns, pass_index, pass_named, worker_id, dp_rank, kind, request_id, num_blocks, reason, age_ns,
-            block_hashes[ordinal + 1] AS own, content_hashes[ordinal + 1] AS content
-        FROM (SELECT *, unnest(range(CASE WHEN kind = 'clear' THEN 1 ELSE num_blocks END)) AS ordinal FROM events)
+            event_index, time_ns, order_ns, pass_index, pass_named, worker_id, dp_rank, kind, request_id, num_blocks, reason, age_ns,
+            unnest(range(CASE WHEN kind = 'clear' THEN 1 ELSE greatest(num_blocks, len(block_hashes), len(content_hashes)) END)) AS ordinal,
+            unnest(block_hashes) AS own, unnest(content_hashes) AS content
+        FROM events
     ) e
     LEFT JOIN (SELECT own AS hash, content FROM names) n ON n.hash = e.own AND e.content IS NULL
 ),
@@ -208,4 +209,3 @@ SELECT
 FROM ordered o
 LEFT JOIN history h ON h.move = o.move
 LEFT JOIN again a ON a.move = o.move
-ORDER BY o.move

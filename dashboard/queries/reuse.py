@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dashboard.metrics import Population
+from dashboard.queries.cache import not_followed
 from dashboard.queries.ranges import block_size
 from dashboard.store import ROW_CAP, Result, Store
 
@@ -90,6 +91,8 @@ def missing(
     low = [min(row["measured_cached_tokens"], row["replay_cached_tokens"]) for row in shown]
     high = [max(row["measured_cached_tokens"], row["replay_cached_tokens"]) for row in shown]
     mine, theirs = ("measured", "replay") if less == "measured" else ("replay", "measured")
+    if said := not_followed(store, own) or not_followed(store, other):
+        return Missing((), changes.sql, said)
     fates = store.query(
         "reuse_fates",
         {

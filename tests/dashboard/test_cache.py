@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from small_runs import MS, SAMPLES, S, a_pass, request, sample_id, write
+from small_runs import MS, SAMPLES, S, a_pass, identity, request, sample_id, write
 
 from dashboard.charts.reuse import why
 from dashboard.metrics import HEADLINE, Population
@@ -362,6 +362,27 @@ def test_a_clear_ends_every_block(root: Path) -> None:
     run_id = write(root, "m", rows, kv_events=told)
     lives = cache.block_lives(Store([root]), run_id, "c").rows()
     assert [(r["copy"], r["became"], r["gone_time_ns"]) for r in lives] == [(1, "cleared", 5 * MS), (2, "held", None)]
+
+
+def test_blocks_of_any_number_are_not_followed(samples: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = sample_id("ample8")
+    moved = 5286 + 1195 + 21840  # stored, evicted, reused
+    monkeypatch.setattr(cache, "FOLLOWED", moved)
+    assert len(cache.recompute_totals(samples, run_id))
+    monkeypatch.setattr(cache, "FOLLOWED", moved - 1)
+    for found in (cache.recompute_totals(samples, run_id), cache.block_lives(samples, run_id, "s0001")):
+        assert found.not_recorded is not None
+        assert f"moved {moved:,} blocks" in found.not_recorded
+
+
+def test_blocks_of_an_unknown_size(root: Path) -> None:
+    told = events((5, "store", [1], {"pass_index": 0}), (6, "evict", [1], {"pass_index": 0}))
+    unsized = identity(capacity__block_size=None)
+    run_id = write(root, "m", [request("a")], kv_events=told, passes=[works(0, ("a", 0, 64))], record=unsized)
+    store = Store([root])
+    assert [r["joined_by"] for r in cache.event_links(store, run_id).rows()] == ["block size unknown"] * 2
+    (row,) = cache.recompute_totals(store, run_id).rows()
+    assert (row["blocks"], row["tokens"]) == (1, None)
 
 
 def test_hit_ratio_over_time_and_by_turn_add_up(samples: Store) -> None:
