@@ -26,12 +26,21 @@ if TYPE_CHECKING:
     from engine.bundle import Bundle
 
 CLAMPED, INTERPOLATED, EXACT = (RESOLUTIONS.index(name) for name in ("clamped", "interpolated", "exact"))
-SOURCES = ("measured in order", "measured nearby in order", "measured at this geometry", "measured near this geometry")
-"""What answered: the next recorded pass; one of equal geometry close to it; passes of equal geometry anywhere; the
-nearest in geometry."""
-NEXT, NEARBY, EQUAL, NEAREST = range(4)
+SOURCES = (
+    "measured in order",
+    "measured nearby in order",
+    "measured nearby, of nearly this geometry",
+    "measured at this geometry",
+    "measured near this geometry",
+)
+"""What answered: the next recorded pass; one of equal geometry close to it; one of nearly equal geometry close to it;
+passes of equal geometry anywhere; the nearest in geometry."""
+NEXT, NEARBY, NEARLY, EQUAL, NEAREST = range(5)
 WINDOW_PASSES = 1000
 """How far from its place in the recorded order a pass of equal geometry may be."""
+NEARLY_WINDOW_PASSES = 200
+NEARLY_SHARE = 0.05
+"""How far a pass of nearly equal geometry may be, and by how much each count of its tokens may differ."""
 Answer = tuple[int, int, int, int, int]
 """Duration and time after it in nanoseconds, resolution, link of the chain, bucket."""
 
@@ -139,8 +148,10 @@ class MeasuredTiming:
         self._after = np.rint(after).astype(np.int64).tolist()
         self._geometry: list[Geometry] = list(map(tuple, geometry.tolist()))
         self._places: dict[Geometry, list[int]] = {}
+        self._batches: dict[tuple[int, int], list[int]] = {}  # by prefill and decode requests
         for place, shape in enumerate(self._geometry):
             self._places.setdefault(shape, []).append(place)
+            self._batches.setdefault((shape[0], shape[3]), []).append(place)
         self._near = Neighbours(geometry)
         self._refuse = refuse
         self._match = match
@@ -208,14 +219,36 @@ class MeasuredTiming:
             if place is not None and not walk.used[place]:
                 walk.use(place)
                 return self._recorded(place, NEARBY)
+            place = self._nearly(shape, walk)
+            if place is not None:
+                walk.use(place)
+                return self._recorded(place, NEARLY, INTERPOLATED)
             walk.next = at + 1  # this pass stands in the place of a recorded one
         answer = self._memo.get(shape)
         if answer is None:
             answer = self._memo[shape] = self._by_geometry(shape)
         return answer
 
-    def _recorded(self, place: int, link: int) -> Answer:
-        return self._duration[place], self._after[place], EXACT, link, self._near.bucket_of[place]
+    def _nearly(self, shape: Geometry, walk: _Walk) -> int | None:
+        """The pass nearest in order that has as many requests, about as many tokens, and was not lent yet.
+
+        Where two runs part by a token, it keeps to the recording: its drift and its odd passes stay where they were.
+        """
+        places, at = self._batches.get((shape[0], shape[3]), ()), walk.next
+        above = bisect_left(places, at)
+        below = above - 1
+        while True:
+            up = places[above] - at if above < len(places) else NEARLY_WINDOW_PASSES
+            down = at - places[below] if below >= 0 else NEARLY_WINDOW_PASSES
+            if min(up, down) >= NEARLY_WINDOW_PASSES:
+                return None
+            place = places[above] if up <= down else places[below]
+            if not walk.used[place] and _alike(self._geometry[place], shape):
+                return place
+            above, below = (above + 1, below) if up <= down else (above, below - 1)
+
+    def _recorded(self, place: int, link: int, resolution: int = EXACT) -> Answer:
+        return self._duration[place], self._after[place], resolution, link, self._near.bucket_of[place]
 
     def _by_geometry(self, shape: Geometry) -> Answer:
         equal = self._places.get(shape, [])
@@ -252,6 +285,11 @@ def _nearest(places: Sequence[int], at: int) -> int | None:
     above = bisect_left(places, at)
     near = sorted(places[max(0, above - 1) : above + 1], key=lambda place: (abs(place - at), -place))
     return near[0] if near and abs(near[0] - at) <= WINDOW_PASSES else None
+
+
+def _alike(one: Geometry, other: Geometry) -> bool:
+    """Whether each count of tokens differs by no more than NEARLY_SHARE of the larger."""
+    return all(abs(one[n] - other[n]) <= NEARLY_SHARE * max(one[n], other[n]) for n in (1, 2, 4))
 
 
 def _median(values: list[int]) -> int:

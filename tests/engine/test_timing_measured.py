@@ -86,8 +86,32 @@ def test_of_two_places_the_nearer_one_counts_and_of_two_equally_near_the_later()
 def test_a_recorded_pass_lends_its_duration_once():
     stall = (0, 0, 0, 2, 104)
     timing = source(recorded(DECODES, [10, 11, 500, 13, 14, 15]), measured_match="order")
-    # Asked again and again for the geometry of a stalled pass, the median of the five around it answers.
-    assert ms(timing, [stall, stall, stall]) == [500, 13, 13]
+    # Asked again and again for the geometry of a stalled pass, the passes after it answer, which are nearly like it;
+    # then those before it (the last, of 110, is 5.5 % more); and when all are lent, the median of the five around it.
+    assert ms(timing, [stall] * 7) == [500, 13, 14, 11, 10, 13, 13]
+
+
+def test_a_pass_of_nearly_this_geometry_nearby_keeps_the_recording_going():
+    rows = [(0, 0, 0, 2, 1000), (0, 0, 0, 2, 1002), (0, 0, 0, 2, 1100), (1, 90, 0, 2, 1004), (0, 0, 0, 2, 1006)]
+    timing = source(recorded(rows, [10, 11, 12, 40, 13]), measured_match="order")
+    # 3 tokens late all the way; a twentieth of 1,102 is 55, so 1,100 and 1,047 stand for it and 1,006 would not.
+    asked = [(0, 0, 0, 2, 997), (0, 0, 0, 2, 999), (0, 0, 0, 2, 1102), (1, 94, 0, 2, 1007), (1, 96, 0, 2, 1007)]
+    assert ms(timing, asked) == [10, 11, 12, 40, 40]
+    assert explained(timing, asked) == [
+        ("interpolated", "measured nearby, of nearly this geometry"),
+        ("interpolated", "measured nearby, of nearly this geometry"),
+        ("interpolated", "measured nearby, of nearly this geometry"),
+        ("interpolated", "measured nearby, of nearly this geometry"),
+        ("clamped", "measured near this geometry"),  # 96 tokens are 6 % more than 90, and nothing else prefills
+    ]
+
+
+def test_nearly_equal_passes_are_not_looked_for_beyond_their_window():
+    rows = [(0, 0, 0, 4, n) for n in range(5000, 5200)] + [(0, 0, 0, 1, 100)]
+    near = source(recorded(rows[1:], [30] * 199 + [9]), measured_match="order")
+    assert explained(near, [(0, 0, 0, 1, 101)])[0][1] == "measured nearby, of nearly this geometry"
+    far = source(recorded(rows, [30] * 200 + [9]), measured_match="order")
+    assert explained(far, [(0, 0, 0, 1, 101)])[0][1] == "measured near this geometry"
 
 
 def test_place_is_not_looked_for_beyond_the_window():
