@@ -212,7 +212,7 @@ class MeasuredTiming:
     def _answer(self, shape: Geometry, walk: _Walk) -> Answer:
         if self._match == "order":
             at = walk.next
-            if at < len(self._geometry) and self._geometry[at] == shape:
+            if at < len(self._geometry) and self._geometry[at] == shape and not walk.used[at]:
                 walk.use(at)
                 return self._recorded(at, NEXT)
             place = _nearest(self._places.get(shape, ()), at)
