@@ -46,16 +46,16 @@ def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, st
     ]
     if rows.not_recorded:
         return answer(rows, columns), {"data": [], "layout": {}}, ""
-    total = queries.summary(store, *pair, frame.population).one()
-    n = dict.fromkeys(pair, total["turns"])
+    total = queries.summary(store, *pair, frame.population)
+    n = dict.fromkeys(pair, total.turns)
     words = (
-        f"{total['equal_turns']:,} of {total['turns']:,} shared source-turns reuse the same number of tokens. "
-        f"The replay reuses more in {total['more_reuse_turns']:,} ({total['measured_missed_tokens'] or 0:,} tokens "
-        f"that the measured run computed) and less in {total['less_reuse_turns']:,} "
-        f"({total['replay_missed_tokens'] or 0:,} tokens that it computed alone)."
+        f"{total.equal_turns:,} of {total.turns:,} shared source-turns reuse the same number of tokens. "
+        f"The replay reuses more in {total.more_turns:,} ({total.measured_missed_tokens:,} tokens "
+        f"that the measured run computed) and less in {total.less_turns:,} "
+        f"({total.replay_missed_tokens:,} tokens that it computed alone)."
     )
     panels = [("cached tokens, larger marks: more turns", _cells(frame, store, replay))]
-    if total["equal_turns"] < total["turns"]:
+    if total.equal_turns < total.turns:
         title = "turns by change of cached tokens, equal ones left out"
         panels.append((title, _histogram(frame, store, replay)))
     figure = figures.small_multiples(panels, columns=2, height=280)

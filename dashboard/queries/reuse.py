@@ -41,10 +41,32 @@ def change(store: Store, measured: str, replay: str, population: Population, row
     )
 
 
-def summary(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """One row: shared turns, those with equal, more and less reuse, and the tokens in each direction."""
-    return store.query(
-        "reuse_summary", runs={"measured": measured, "replay": replay}, population=_shared(population, replay)
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Shared source-turns by whose reuse is larger, and the tokens that one side reused and the other computed."""
+
+    equal_turns: int
+    more_turns: int  # the replay reused more
+    less_turns: int
+    measured_missed_tokens: int
+    replay_missed_tokens: int
+
+    @property
+    def turns(self) -> int:
+        """All of them."""
+        return self.equal_turns + self.more_turns + self.less_turns
+
+
+def summary(store: Store, measured: str, replay: str, population: Population) -> Summary:
+    """The whole of :func:`histogram`; nothing where a side recorded no reuse."""
+    rows = histogram(store, measured, replay, population).rows()
+    more, less = ([row for row in rows if sign * row["from_tokens"] > 0] for sign in (1, -1))
+    return Summary(
+        sum(row["turns"] for row in rows if not row["from_tokens"]),
+        sum(row["turns"] for row in more),
+        sum(row["turns"] for row in less),
+        sum(row["change_tokens"] for row in more),
+        -sum(row["change_tokens"] for row in less),
     )
 
 

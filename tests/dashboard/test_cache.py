@@ -215,9 +215,9 @@ def test_reuse_change_by_hand(root: Path) -> None:
     store = Store([root])
     rows = reuse.change(store, measured, replay, HEADLINE).rows()
     assert [(r["conversation_id"], r["change_tokens"]) for r in rows] == [("b", 32), ("c", -32), ("a", 0)]
-    summary = reuse.summary(store, measured, replay, HEADLINE).one()
-    assert (summary["turns"], summary["equal_turns"]) == (3, 1)
-    assert (summary["measured_missed_tokens"], summary["replay_missed_tokens"]) == (32, 32)
+    summary = reuse.summary(store, measured, replay, HEADLINE)
+    assert (summary.turns, summary.equal_turns, summary.more_turns, summary.less_turns) == (3, 1, 1, 1)
+    assert (summary.measured_missed_tokens, summary.replay_missed_tokens) == (32, 32)
     bins = [
         (r["from_tokens"], r["to_tokens"], r["turns"])
         for r in reuse.histogram(store, measured, replay, HEADLINE).rows()
@@ -448,15 +448,13 @@ def test_what_a_run_of_the_same_content_reuses_needs_no_reason(samples: Store) -
         assert not reuse.missing(samples, *pair, HEADLINE, less).rows
 
 
-@pytest.mark.parametrize(
-    ("less", "turns", "tokens"), [("measured", "more_reuse_turns", 1), ("replay", "less_reuse_turns", -1)]
-)
+@pytest.mark.parametrize(("less", "turns", "tokens"), [("measured", "more_turns", 1), ("replay", "less_turns", -1)])
 def test_every_turn_that_differs_has_a_reason(samples: Store, less: str, turns: str, tokens: int) -> None:
     pair = sample_id("tight8"), sample_id("tight8-predicted")
     rows = reuse.missing(samples, *pair, HEADLINE, less).rows
-    summary = reuse.summary(samples, *pair, HEADLINE).one()
-    assert len(rows) == summary[turns]
-    assert tokens * sum(row["change_tokens"] for row in rows) == summary[f"{less}_missed_tokens"]
+    summary = reuse.summary(samples, *pair, HEADLINE)
+    assert len(rows) == getattr(summary, turns)
+    assert tokens * sum(row["change_tokens"] for row in rows) == getattr(summary, f"{less}_missed_tokens")
     for row in rows:
         assert row["missing_blocks"] == abs(row["change_tokens"]) // 32
         assert row["reason"] == "evicted", row  # a small pool, and equal content: nothing else can end reuse

@@ -13,7 +13,7 @@ from small_runs import SAMPLES, sample_id
 
 from dashboard.compare.numbers import Key, number
 from dashboard.metrics import HEADLINE, Population
-from dashboard.queries import cache, cohort
+from dashboard.queries import cache, cohort, reuse
 from dashboard.queries.identity import repeats
 from dashboard.store import Store
 
@@ -113,9 +113,9 @@ def test_repeats_find_each_other(store: Store) -> None:
 
 def test_shared_turns_have_equal_prompts_and_reuse(store: Store) -> None:
     left, right = sample_id("ample8"), sample_id("ample8_repeat")
-    row = cache.reuse_summary(store, left, right, Population("all")).one()
-    assert (row["turns"], row["equal_turns"]) == (747, 747)
-    change = cache.reuse_change(store, left, right, Population("all"))
+    found = reuse.summary(store, left, right, Population("all"))
+    assert (found.turns, found.equal_turns) == (747, 747)
+    change = reuse.change(store, left, right, Population("all"))
     assert pc.all(pc.equal(change.table["measured_input_tokens"], change.table["replay_input_tokens"])).as_py()
 
 
