@@ -95,6 +95,7 @@ class Store:
         self.roots = self.catalog.roots
         self._database = _locked_database(self.roots)
         self._lock = RLock()
+        self._making = RLock()  # of tables: two sessions that make the same one at once are in each other's way
         self._loaded: dict[str, tuple[Signature, frozenset[str]]] = {}
         self._answers: OrderedDict[Any, Any] = OrderedDict()
 
@@ -259,7 +260,8 @@ class Store:
                 cursor.execute(f"CREATE OR REPLACE TABLE {table} AS {text}", values)
             return True
 
-        self.remember(("matched", table), make)
+        with self._making:
+            self.remember(("matched", table), make)
         return table
 
     def _worked_out(self, run_id: str, name: str) -> str:
@@ -280,7 +282,8 @@ class Store:
             self._run(f"CREATE OR REPLACE TABLE {table} AS {text}", bound, TIME_LIMIT_S, name)
             return True
 
-        self.remember((name, run_id, recorded), make)
+        with self._making:
+            self.remember((name, run_id, recorded), make)
         return table
 
     def _run(self, sql: str, params: dict[str, Any], time_limit_s: float, name: str) -> pa.Table:

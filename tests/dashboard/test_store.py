@@ -12,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 from small_runs import MS, request, write
 
-from dashboard.metrics import HEADLINE, METRICS
+from dashboard.metrics import HEADLINE, METRICS, Population
+from dashboard.queries.stages import pairs
 from dashboard.store import Store
 from engine.bundle import Check
 from engine.errors import GapscopeError
@@ -174,6 +175,18 @@ def test_the_shown_sql_holds_runs_and_values(root: Path) -> None:
     assert "-- $top = 3" in found.sql
     assert "ttft_ns" in found.sql
     assert str(root) not in found.sql
+
+
+def test_sessions_that_need_the_same_table_at_once_make_it_once(root: Path) -> None:
+    measured = write(root, "m", [request(f"r{k}", at=k * MS) for k in range(50)])
+    replay = write(root, "r", [request(f"r{k}", at=k * MS) for k in range(50)], kind="replay")
+    store = Store([root])
+
+    def shared(phase: str) -> int:
+        return len(pairs(store, measured, replay, Population(phase)).measured)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(shared, ["profile", "all"] * 8)) == [50] * 16
 
 
 def test_threads_share_a_store(root: Path) -> None:
