@@ -77,7 +77,7 @@ OWN: dict[str, list[Step]] = {
         *number("pass_from", 60, 0),
     ],
     "coverage": select("cov", "mixed", "prefill_only", "decode_only"),
-    "cache_events": SHARED[:4],
+    "cache_events": [*SHARED[:4], *select("conv", "s0014", "s0010")],
     "request": [
         *select("turn", "s0059/0", "s0031/1", "s0128/0", "s0069/2"),
         *select("turn_by", "ttft", "cached_tokens"),

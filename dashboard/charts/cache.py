@@ -29,7 +29,6 @@ NUMBERS = (
     "preemptions.capture",
     "ttft.mean",
     "ttft.p90",
-    "e2e.mean",
 )
 """Reuse is never shown without preemptions and latency."""
 

@@ -34,7 +34,7 @@ for side in frame.replays:
         f"Reuse, preemptions and latency: measured and {side.role.name}",
         cache.numbers(frame, store, side, n),
         sides=(frame.measured, side),
-        height=300,
+        height=260,
     )
 
 for side in frame.replays:
