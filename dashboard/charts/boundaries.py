@@ -39,8 +39,7 @@ TOP = 60
 def boundaries(frame: Frame, store: Store, until: str) -> Boundaries:
     """The stages of every side of the frame; repeats of the measured run say their noise."""
     ids = [side.run_id for side in frame.sides]
-    others = [run_id for run_id in repeats(store, ids[0]) if run_id not in ids]
-    return Boundaries(store, ids, [frame.population_of(side) for side in frame.sides], until, others)
+    return Boundaries(store, ids, [frame.population_of(side) for side in frame.sides], until, repeats(store, ids[0]))
 
 
 def said(frame: Frame, found: Boundaries) -> list[str]:
@@ -87,18 +86,18 @@ def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice
     means: list[np.ndarray] = []
     rows: list[dict[str, object]] = []
     for words, choose in choices:
-        spread = found.spread(choose, np.eye(len(found.stages)))
         groups = [found.group(index, choose) for index in range(len(frame.sides))]
         for side, own in zip(frame.sides, groups, strict=True):
             if own.n:
                 bars.append(f"{words} · {side.role.name}")
                 means.append(own.means)
-        compared: list[tuple[Side | None, Group]] = [*zip(frame.replays, groups[1:], strict=True)]
-        for other, own in compared or [(None, groups[0])]:
+        compared: list[tuple[int, Side | None]] = [*enumerate(frame.replays, 1)]
+        for index, other in compared or [(0, None)]:
+            spread = found.spread(index, choose, np.eye(len(found.stages)))
             for at, stage in enumerate(found.stages):
                 noise = None if spread is None else float(spread[at])
                 row: dict[str, object] = {"requests": words, "stage": stage.label, "layer": stage.layer}
-                rows.append(row | _beside(frame, other, groups[0], own, at, noise))
+                rows.append(row | _beside(frame, other, groups[0], groups[index], at, noise))
     parts = [
         (stage.label, style.pick(COLOURS[stage.end], frame.dark), [float(own[at]) for own in means])
         for at, stage in enumerate(found.stages)

@@ -111,26 +111,26 @@ class Boundaries:
         until: str = "e2e",
         repeats: Sequence[str] = (),
     ) -> None:
-        self.until, self._store = until, store
+        self.until, self._store, self._runs = until, store, tuple(run_ids)
         self.problem = clock_problem(store, *run_ids)
         self.rows = [stage_rows(store, run_id) for run_id in run_ids]
         self._closed = closed_lanes(store, run_ids[0])
         self._moments = [_moments(rows) for rows in self.rows]
         self._members = [members(store, run, own) for run, own in zip(run_ids, populations, strict=True)]
         self.boundaries = self._recorded()
-        self._repeats: list[int] = []
+        self._repeats: dict[str, int] = {}
         if not populations[0].matched:
             for run_id in repeats:
-                self._add(stage_rows(store, run_id), populations[0])
+                self._add(run_id, stage_rows(store, run_id), populations[0])
         whole = [~np.isnan(self._spans(index)).any(axis=1) for index in range(len(self.rows))]
         self.chosen = [own & known for own, known in zip(self._members, whole, strict=True)]
         self.dropped = [int((own & ~known).sum()) for own, known in zip(self._members, whole, strict=True)]
 
-    def _add(self, rows: StageRows, population: Population) -> None:
+    def _add(self, run_id: str, rows: StageRows, population: Population) -> None:
         """Take a repeat along, where it recorded every boundary."""
         moments, own = _moments(rows), rows.of(population)
         if all((~np.isnan(moments[name][own])).any() for name in self.boundaries):
-            self._repeats.append(len(self.rows))
+            self._repeats[run_id] = len(self.rows)
             self.rows.append(rows)
             self._moments.append(moments)
             self._members.append(own)
@@ -194,14 +194,15 @@ class Boundaries:
         means = spans.mean(axis=0) * MS_PER_NS if len(spans) else np.full(len(self.stages), np.nan)
         return Group(means, len(spans))
 
-    def spread(self, choose: Choice, sums: Floats) -> Floats | None:
+    def spread(self, index: int, choose: Choice, sums: Floats) -> Floats | None:
         """How far sums of stages (sum, stage) move when nothing changes, in ms; None where nothing says it.
 
-        The largest deviation of a repeat, else half the central 95 % when whole lanes of the measured run are drawn
-        again.
+        The largest deviation of a repeat other than run ``index``, which is judged, else half the central 95 % when
+        whole lanes of the measured run are drawn again.
         """
         own = self.group(0, choose)
-        others = [found.means for index in self._repeats if (found := self.group(index, choose)).n]
+        places = [at for run_id, at in self._repeats.items() if run_id != self._runs[index]]
+        others = [found.means for at in places if (found := self.group(at, choose)).n]
         if others and own.n:
             return np.asarray(np.abs((np.stack(others) - own.means) @ sums.T).max(axis=0))
         flags = choose(0)
@@ -224,7 +225,7 @@ class Boundaries:
         left, right = self.group(0, choose), self.group(index, choose)
         if not left.n or not right.n:
             return []
-        changes, spread = sums @ (right.means - left.means), self.spread(choose, sums)
+        changes, spread = sums @ (right.means - left.means), self.spread(index, choose, sums)
         return [
             Change(name, float(change), None if spread is None else float(spread[at]))
             for at, (name, change) in enumerate(zip([*names, METRICS[self.until].label], changes, strict=True))
