@@ -95,6 +95,7 @@ def by_bucket(
 
 
 def bucket_label(by: str, low: float, high: float | None) -> str:
+    """A bucket of a property in words; ``high`` is outside, None without an end."""
     if by == "cached_share":
         if high == EDGES[by][1]:
             return "0 %"
