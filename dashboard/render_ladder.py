@@ -22,6 +22,8 @@ SUMMED_UP = (
 """The numbers whose sentences the command line prints."""
 FEEDBACK = {2, 4}
 """Rungs that take the arrivals and the pass durations."""
+BATCHES = 5
+"""The rung that takes the batches."""
 MANY = 1.5
 
 
@@ -88,6 +90,11 @@ def sentences(gap: Gap) -> list[str]:
                 "With measured arrivals the loop no longer answers to passes that are modelled too long or too short, "
                 "so these two may be one error of the timing model, seen from both sides."
             )
+    if gap.exact_scheduler and any(step and BATCHES in step.taken for step in (gap.step, *gap.canceling)):
+        found.append(
+            "Fed by arrival pass, the scheduler forms every recorded batch: the step to rung 5 is no error of the "
+            "scheduler, but what passes last once a request came a pass earlier or later than recorded."
+        )
     if gap.inside and gap.gap and gap.noise:
         found.append(f"The whole {name} gap lies inside the noise of the measured side ({gap.noise.words}).")
     return found

@@ -151,12 +151,6 @@ def _band(labels: Sequence[str], bands: Sequence[Mapping[str, float | None]]) ->
     }
 
 
-def doubt(side: Side) -> str:
-    """A sentence where a repeat failed checks of its own; empty where it passed them."""
-    failed = ", ".join(check.check for check in side.bundle.qualification if check.verdict == "fail")
-    return f"{side.run_id} failed its checks ({failed}): its difference may be more than noise." if failed else ""
-
-
 def near_table(found: Sequence[NearRepeat]) -> Answer:
     """Measured runs that are no repeats, and the identity fields that keep them from it."""
     told = [

@@ -8,7 +8,7 @@ missing, its layer belongs to the step that takes it together with others, which
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from dashboard.catalogue import RunEntry
@@ -16,8 +16,9 @@ from dashboard.compare.noise import Noise, noise
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import HEADLINE, LADDER_NUMBERS, Estimator, Population
 from dashboard.queries.identity import repeats
+from dashboard.queries.parity import checks
 from dashboard.store import Store
-from engine.ladder.rungs import RUNGS
+from engine.ladder.rungs import PARITY_RUNG, RUNGS
 
 TOP = RUNGS[-1].number
 """The measured run's place on the ladder."""
@@ -85,6 +86,7 @@ class Gap:
 
     ``step``, ``difference`` and ``share`` (of the gap) are None where there is no gap. ``canceling`` are the largest
     steps of either sign where both exceed the noise, else empty. ``why`` says why there is no gap to share.
+    ``exact_scheduler`` says that by arrival pass the scheduler formed every recorded batch.
     """
 
     key: Key
@@ -97,6 +99,7 @@ class Gap:
     share: float | None = None
     canceling: tuple[Step, ...] = ()
     why: str = ""
+    exact_scheduler: bool = False
 
     @property
     def inside(self) -> bool | None:
@@ -203,8 +206,14 @@ def _climb(
         )
         for left, right in pairwise(rungs)
     )
-    gaps = {key: _gap(key, values[key], spreads[key], found) for key in keys}
+    exact = _exact_scheduler(store, runs)
+    gaps = {key: replace(_gap(key, values[key], spreads[key], found), exact_scheduler=exact) for key in keys}
     return Climb(measured, base, population, estimator, runs, found, gaps)
+
+
+def _exact_scheduler(store: Store, runs: Mapping[int, str]) -> bool:
+    told = checks(store, runs[PARITY_RUNG]).get("arrival") if PARITY_RUNG in runs else None
+    return told is not None and told["passes"] == told["equal"]
 
 
 def _taken(store: Store, rung: int, run_id: str) -> frozenset[int]:

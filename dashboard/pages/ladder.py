@@ -13,6 +13,7 @@ from dashboard.frame import escape
 from dashboard.jobs import ladder as ladder_jobs
 from dashboard.queries.parity import checks
 from dashboard.render_ladder import name_of, sentences
+from engine.ladder.rungs import PARITY_RUNG
 
 frame, store, roots = widgets.frame("ladder"), widgets.store(), widgets.roots()
 entries, measured = widgets.entries(), frame.measured.run_id
@@ -75,7 +76,7 @@ else:
     draw(frame, "heat", title, *ladder.heat(found, frame.dark), note=note, sides=pair, on_select=choose_number)
 
 st.subheader("Scheduler parity")
-teacher = found.runs.get(4)
+teacher = found.runs.get(PARITY_RUNG)
 told = checks(store, teacher) if teacher else {}
 if not teacher or not told:
     st.info("Parity is checked when rung 4, which runs on the recorded pass durations, is built.")

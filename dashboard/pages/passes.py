@@ -36,8 +36,8 @@ for side in frame.replays[:1]:
         "Error of the mean pass at equal geometry, %",
         rows,
         figure,
-        note="Blue: the passes of the replay are shorter; orange: longer. A dot's area is the share of measured time; it "
-        "is open where the error is inside the noise of the repeats. "
+        note="Blue: the passes of the replay are shorter; orange: longer. A dot's area is the share of measured time; "
+        "it is open where the error is inside the noise of the repeats. "
         f"Click a cell for its passes.{words}",
         sides=sides,
         on_select=choose,

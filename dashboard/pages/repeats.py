@@ -11,7 +11,7 @@ from dashboard.charts.draw import draw
 from dashboard.charts.style import REPEAT
 from dashboard.compare.repeats import repeat_rows, standings
 from dashboard.frame import escape
-from dashboard.queries.identity import near_repeats
+from dashboard.queries.identity import failed_checks, failed_repeats, near_repeats
 from dashboard.queries.identity import repeats as repeats_of
 
 frame, store = widgets.frame("repeats"), widgets.store()
@@ -36,9 +36,9 @@ if found:
     )
 else:
     st.info("The store holds no repeat of this run: what may change by itself is a bootstrap over its lanes alone.")
-for side, _ in found:
-    if doubt := repeats.doubt(side):
-        st.warning(escape(doubt))
+for other in failed_repeats(store, run):
+    checks = ", ".join(failed_checks(store, other))
+    st.warning(escape(f"{other} has an equal identity but failed its checks ({checks}): it counts as no repeat."))
 if frame.population.matched:
     st.info(
         "Source-turns are matched pair by pair, so a replay is placed against the repeats for whole populations only."

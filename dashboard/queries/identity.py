@@ -62,8 +62,23 @@ def identity(store: Store, left: str, right: str) -> IdentityDiff:
 def repeats(store: Store, run_id: str) -> list[str]:
     """Other measured runs of the store whose identity says the same experiment, by id.
 
-    Every field is the same on both sides or unknown on both, but for VARYING_FIELDS. Altered runs are left out.
+    Every field is the same on both sides or unknown on both, but for VARYING_FIELDS. Altered runs are left out, and
+    those that failed a check of their own: what went wrong in them is no noise.
     """
+    return [other for other in _alike(store, run_id) if not failed_checks(store, other)]
+
+
+def failed_repeats(store: Store, run_id: str) -> list[str]:
+    """Runs of the same experiment that failed a check of their own, by id."""
+    return [other for other in _alike(store, run_id) if failed_checks(store, other)]
+
+
+def failed_checks(store: Store, run_id: str) -> list[str]:
+    """Names of the checks that a run failed when it was qualified."""
+    return [check.check for check in store.bundle(run_id).qualification if check.verdict == "fail"]
+
+
+def _alike(store: Store, run_id: str) -> list[str]:
     return sorted(other for other in _other_measured(store, run_id) if not _in_the_way(store, run_id, other))
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from engine.bundle import Bundle, BundleWriter, measured_runs
 from engine.errors import GapscopeError
 from engine.ladder.layers import Layers, Pair
-from engine.ladder.rungs import BUILT, RUNGS
+from engine.ladder.rungs import BUILT, PARITY_RUNG, RUNGS
 from engine.parity import (
     ParityResult,
     TimedParity,
@@ -31,8 +31,6 @@ from engine.workload.recorded import RecordedClient
 
 Progress = Callable[[float, str], None]
 """Called with the share that is done and what is being done."""
-PARITY_RUNG = 4
-"""The rung that takes arrivals and durations and still schedules: it says how well that follows the recording."""
 
 
 @dataclass(frozen=True, slots=True)

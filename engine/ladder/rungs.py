@@ -32,3 +32,5 @@ RUNGS: tuple[Rung, ...] = (
 PREDICTION, MEASURED = RUNGS[0], RUNGS[-1]
 BUILT = RUNGS[1:-1]
 """The rungs that are built."""
+PARITY_RUNG = 4
+"""The rung that takes arrivals and durations and still schedules: it says how well that follows the recording."""

@@ -138,6 +138,17 @@ def test_client_and_timing_may_be_one_error_seen_twice(tmp_path: Path) -> None:
     assert "may be one error of the timing model" in said[2]
 
 
+@pytest.mark.parametrize(("equal", "said"), [(100, True), (99, False)])
+def test_a_scheduler_that_forms_every_recorded_batch_is_not_blamed(tmp_path: Path, equal: int, said: bool) -> None:
+    measured, base = ladder(tmp_path, {0: 80, 1: 80, 2: 80, 3: 80, 5: 100, 6: 100})
+    parity = {"arrival": {"passes": 100, "equal": equal}}
+    lineage = {"rung": 4, "ladder": {"measured": measured, "base": base, "taken": [], "left": [], "parity": parity}}
+    write(tmp_path, "predicted-rung4", 80, kind="replay", lineage=lineage)
+    words = sentences(climb(Store([tmp_path]), measured, base).gaps[TTFT])
+    assert words[0].startswith(f"The largest part of the TTFT mean gap is the {LAYERS[5]} (rung 4 → 5): +20.00 ms")
+    assert any("no error of the scheduler" in sentence for sentence in words) == said
+
+
 def test_a_step_inside_the_noise_cancels_nothing(tmp_path: Path) -> None:
     measured, base = ladder(tmp_path, {0: 99, 4: 119, 6: 100}, repeat_ms=125)
     assert climb(Store([tmp_path]), measured, base).gaps[TTFT].canceling == ()
