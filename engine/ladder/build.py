@@ -105,8 +105,8 @@ class _Builder:
                 continue
             self._report(number, 0.0)
             try:
-                unchanged = layers.load is None and layers.values == self.pair.own
-                yield BuiltRung(number, self._copy(number, layers) if unchanged else self._replay(number, layers))
+                make = self._copy if self.pair.is_base(layers) else self._replay
+                yield BuiltRung(number, make(number, layers))
             except GapscopeError as error:
                 yield BuiltRung(number, None, str(error))
 

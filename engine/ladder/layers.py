@@ -73,8 +73,7 @@ class Pair:
 
     def rungs(self) -> Iterator[tuple[int, Layers | None, str]]:
         """Rung by rung what it is made of, or in a sentence why there is none; those after it do without that layer."""
-        model = self._own_model()
-        layers = Layers(self.own, build_timing(self.own, model), model)
+        layers = Layers(self.own, build_timing(self.own, self._own_model), self._own_model)
         takes = (self._pool, self._arrivals, self._reuse, self._durations, self._batches)
         for rung, take in zip(BUILT, takes, strict=True):
             try:
@@ -85,6 +84,11 @@ class Pair:
             else:
                 yield rung.number, layers, ""
 
+    def is_base(self, layers: Layers) -> bool:
+        """Whether they take nothing but what the prediction has already."""
+        return layers.load is None and layers.values == self.own and layers.model is self._own_model
+
+    @cached_property
     def _own_model(self) -> Mapping[str, Any] | None:
         """What the prediction was timed by."""
         if self.own["timing"] == "measured":

@@ -16,7 +16,9 @@ from engine.cli import main as cli
 from engine.errors import GapscopeError
 from engine.identity import NOT_APPLICABLE, Identity
 from engine.ladder import RUNGS, Ladder, build_ladder, find_ladder, plan_ladder
-from engine.replay import Canceled, replay
+from engine.replay import Canceled, knobs_from_run, replay
+from engine.timing import measured_model
+from engine.traces import stored_trace
 from tests import planted
 
 TIMES = (
@@ -373,6 +375,22 @@ def test_a_prediction_of_another_run_of_the_workload_will_do_and_is_said(
         f"the prediction is of {measured.run_id}, another run of the same workload"
     ]
     assert requests(open_bundle(tmp_path / str(ladder.rungs[-1].run_id))) == requests(repeat)
+
+
+def test_measured_durations_are_those_of_the_run_also_where_the_prediction_took_others(
+    short: tuple[Path, Bundle, Bundle], tmp_path: Path
+) -> None:
+    """A prediction that has the pool and the knobs of rung 4 already, but the passes of another run."""
+    store, measured, _ = short
+    trace = stored_trace([store], str(measured.identity.value("trace", "digest")))
+    values = knob_table.resolve({"timing": "measured"}, knobs_from_run(measured))
+    model = measured_model(measured)
+    base = find_bundle([tmp_path], replay(trace, values, model, store=tmp_path, like=measured))
+    other = rewritten(measured, tmp_path, {"requests": ("turn_index",), "kv_events": ()})
+    ladder = build_ladder(other, base, stores=[store, tmp_path], store=tmp_path)
+    assert reasons(ladder).keys() == {2, 3, 5}
+    runs = {rung.number: open_bundle(tmp_path / str(rung.run_id)) for rung in ladder.rungs if rung.run_id}
+    assert [runs[number].lineage["timing"]["run_id"] for number in (1, 4)] == [measured.run_id, other.run_id]
 
 
 def test_runs_that_make_no_ladder(short: tuple[Path, Bundle, Bundle], tmp_path: Path) -> None:
