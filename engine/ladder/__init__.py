@@ -1,7 +1,6 @@
 """The ladder: replays that take one layer after the other from a measured run, to find the layer that is wrong."""
 
 from engine.ladder.build import BuiltRung, Ladder, build_ladder, plan_ladder
-from engine.ladder.find import find_ladder
 from engine.ladder.rungs import BUILT, MEASURED, PREDICTION, RUNGS, Rung
 
 __all__ = [
@@ -13,6 +12,5 @@ __all__ = [
     "Ladder",
     "Rung",
     "build_ladder",
-    "find_ladder",
     "plan_ladder",
 ]
