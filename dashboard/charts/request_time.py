@@ -135,7 +135,7 @@ def timeline(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, Figure
     figure = figures.small_multiples(panels, columns=1, height=70 + 30 * len(names))
     figure["layout"]["barmode"] = "overlay"
     figure = figures.one_axis(figure, "ms from dispatch")
-    return _pass_rows(results, chosen), figure
+    return _pass_rows(results), figure
 
 
 def _bars(results: Iterable[tuple[Side, Request, Result]], dark: bool) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def _points(one: Request, result: Result, column: str) -> tuple[np.ndarray, np.n
     return x, y
 
 
-def _pass_rows(results: Sequence[tuple[Side, Request, Result]], chosen: Chosen) -> Answer:
+def _pass_rows(results: Sequence[tuple[Side, Request, Result]]) -> Answer:
     columns = [
         Column("pass_index", "Pass", "%d"),
         Column("start_s", "Start (s)", "%.4f"),

@@ -37,8 +37,6 @@ PARTS: dict[str, str] = {
 }
 """The parts in the order of a request's life, and what a chart calls them."""
 
-_FROM_DISPATCH = ("ttft", "e2e")
-
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -105,24 +103,16 @@ class Decomposition:
         return next(part for part in self.parts if part.name == name)
 
 
-def decompose(
-    store: Store, measured: str, replay: str, population: Population, metric: str, repeats: Sequence[str] = ()
-) -> Decomposition:
-    """The gap of the mean of one of DECOMPOSED, taken apart; ``repeats`` are other runs of the measured experiment.
-
-    Raises:
-        GapscopeError: a run is absent or altered.
-    """
-    return decompositions(store, measured, replay, population, repeats)[metric]
-
-
 def decompositions(
     store: Store, measured: str, replay: str, population: Population, repeats: Sequence[str] = ()
 ) -> dict[str, Decomposition]:
-    """All of DECOMPOSED, from one query per pair.
+    """The gap of the mean of each of DECOMPOSED, taken apart, from one query per pair.
 
     The interval of a part is a bootstrap over lanes, each drawn with its source-turns on both sides, or as wide as the
-    same part between the measured run and its repeats where that is wider.
+    same part between the measured run and its ``repeats`` where that is wider.
+
+    Raises:
+        GapscopeError: a run is absent or altered.
     """
     found = _of_pair(store, measured, replay, population)
     if not repeats or population.matched:

@@ -163,18 +163,6 @@ def climb(
     return found
 
 
-def steps(
-    store: Store,
-    measured: str,
-    base: str,
-    population: Population = HEADLINE,
-    estimator: Estimator = Estimator.LINEAR,
-    keys: Sequence[Key] = KEYS,
-) -> tuple[Step, ...]:
-    """The steps of :func:`climb` alone."""
-    return climb(store, measured, base, population, estimator, keys).steps
-
-
 def _climb(
     store: Store,
     runs: Mapping[int, str],

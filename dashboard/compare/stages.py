@@ -18,7 +18,6 @@ from dashboard.store import Store
 
 Columns = dict[str, Floats]
 
-STAGES = ("client", "queueing", "prefill", "mixed", "decode", "host", "output")
 GROUPS: dict[str, str] = {
     "way": "way_ns",
     "queue": "queue_time_ns",

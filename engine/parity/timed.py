@@ -154,7 +154,7 @@ class _Follower:
         twin.stand_where(self._truth)
         should = twin.schedule(at)
         if should != batch:
-            return self._explain_scheduler(at, batch, should)
+            return self._explain_scheduler(batch, should)
         differing = _differing(batch, self._replay.batch, self._offset)
         displaced = (
             (self._cancels.ahead | self._cancels.behind, self._cancelled),
@@ -175,7 +175,7 @@ class _Follower:
             )
         return "carried_over", "an earlier difference in who waits or what is held shows in a batch only now"
 
-    def _explain_scheduler(self, at: int, batch: list[Member], should: list[Member]) -> tuple[str, str]:
+    def _explain_scheduler(self, batch: list[Member], should: list[Member]) -> tuple[str, str]:
         differing = _differing(batch, should, self._offset)
         requests, block = self._recorded.requests, self._recorded.config.block_size
         for n in sorted(differing):

@@ -33,8 +33,7 @@ class Responses:
     last_pass: Ints
     first_ordinal: Ints  # tokens of the request before the stretch
     tokens: Ints  # by request
-    first_visible_pass: Ints  # by request; NONE without output
-    last_visible_pass: Ints
+    last_visible_pass: Ints  # by request; NONE without output
     pass_seen_ns: Ints  # by pass
     first_seen_ns: Ints  # by request; meaningless without output
 
@@ -117,12 +116,10 @@ class ReplayResult:
         starts = np.searchsorted(index, np.arange(count))
         some = tokens > 0
         ends = np.searchsorted(index, np.arange(count), side="right") - 1
-        first_visible = np.full(count, NONE, np.int64)
         last_visible = np.full(count, NONE, np.int64)
-        first_visible[some] = first[starts[some]]
         last_visible[some] = last[ends[some]]
         first_ordinal = before - before[starts[index]] if len(index) else before
-        return Responses(index, first, last, first_ordinal, tokens, first_visible, last_visible, seen_ns, first_seen_ns)
+        return Responses(index, first, last, first_ordinal, tokens, last_visible, seen_ns, first_seen_ns)
 
     def _first_seen(self, seen_ns: Ints) -> Ints:
         """When each request's first token is seen, if it sampled any; ``seen_ns`` is when those of each pass are."""

@@ -14,7 +14,7 @@ from split_runs import CLOCK, a_pass, chunks, measured_rows, ns, pair, replay_ro
 
 from dashboard.compare import compare
 from dashboard.compare.compensation import DEFAULT_TOLERANCE, compensating, tolerance
-from dashboard.compare.decomposition import DECOMPOSED, Decomposition, Part, decompose, decompositions
+from dashboard.compare.decomposition import DECOMPOSED, Decomposition, Part, decompositions
 from dashboard.compare.gates import Gate
 from dashboard.compare.numbers import Key, Number
 from dashboard.compare.rows import Row
@@ -158,7 +158,7 @@ def test_what_a_side_does_not_record_is_no_zero(
     tmp_path: Path, left: dict[str, Any], gone: set[str], words: str
 ) -> None:
     store, measured, replay = pair(tmp_path / "store", left)
-    found = decompose(store, measured, replay, HEADLINE, "ttft")
+    found = decompositions(store, measured, replay, HEADLINE)["ttft"]
     told = values(found)
     assert {name for name, value in told.items() if value is None} == gone
     assert sum(value or 0 for value in told.values()) == pytest.approx(found.gap)
@@ -172,7 +172,7 @@ def test_one_turn_that_is_not_recorded_leaves_the_others_split(tmp_path: Path) -
     left = measured_rows()
     del left["kv_events"]  # b was preempted, and nobody knows from when to when
     store, measured, replay = pair(tmp_path / "store", left)
-    found = decompose(store, measured, replay, HEADLINE, "e2e")
+    found = decompositions(store, measured, replay, HEADLINE)["e2e"]
     assert found.part("decode").value_ms == pytest.approx((60 - 40) / 2)  # a alone
     assert found.part("unsplit").value_ms
     assert sum(value or 0 for value in values(found).values()) == pytest.approx(found.gap)
@@ -185,7 +185,7 @@ def test_two_clocks_are_said_and_not_split(tmp_path: Path) -> None:
     apart = [Check("one_clock", "fail", "3 of 9 out of order")]
     measured = write(root, "m", left.pop("requests"), record=CLOCK, qualification=apart, **left)
     replay = write(root, "r", right.pop("requests"), kind="replay", **right)
-    found = decompose(Store([root]), measured, replay, HEADLINE, "ttft")
+    found = decompositions(Store([root]), measured, replay, HEADLINE)["ttft"]
     assert found.part("client").value_ms is None
     assert found.part("output").value_ms is None
     assert "not known to stand on one clock" in found.note
@@ -197,7 +197,7 @@ def test_no_shared_turn_splits_nothing(tmp_path: Path) -> None:
     right = replay_rows()
     right["requests"] = [row | {"conversation_id": f"other-{row['request_id']}"} for row in right["requests"]]
     store, measured, replay = pair(tmp_path / "store", None, right)
-    found = decompose(store, measured, replay, HEADLINE, "ttft")
+    found = decompositions(store, measured, replay, HEADLINE)["ttft"]
     assert {part.name for part in found.parts if part.value_ms is not None} == {"unsplit"}
     assert found.part("unsplit").value_ms == pytest.approx(found.gap)
     assert "share no source-turn" in found.note
@@ -205,7 +205,7 @@ def test_no_shared_turn_splits_nothing(tmp_path: Path) -> None:
 
 def test_a_matched_population_has_no_cohort_part(tmp_path: Path) -> None:
     store, measured, replay = pair(tmp_path / "store")
-    found = decompose(store, measured, replay, Population("profile", "matched"), "ttft")
+    found = decompositions(store, measured, replay, Population("profile", "matched"))["ttft"]
     assert found.part("cohort").value_ms == 0
     assert found.n == (2, 2)
     assert found.gap == pytest.approx(34 - 47.5)
@@ -349,9 +349,9 @@ def test_a_replay_without_a_fault_raises_no_warning(planted: tuple[Store, dict[s
 
 def test_a_planted_fault_stands_in_its_part(planted: tuple[Store, dict[str, tuple[str, str]]]) -> None:
     store, pairs = planted
-    slow = decompose(store, *pairs["decode"], HEADLINE, "itl")
+    slow = decompositions(store, *pairs["decode"], HEADLINE)["itl"]
     sizes = {part.name: abs(part.value_ms or 0) for part in slow.parts}
     assert max(sizes, key=lambda name: sizes[name]) == "decode"
-    pool = decompose(store, *pairs["pool"], HEADLINE, "ttft")
+    pool = decompositions(store, *pairs["pool"], HEADLINE)["ttft"]
     sizes = {part.name: abs(part.value_ms or 0) for part in pool.parts}
     assert max(sizes, key=lambda name: sizes[name]) == "recompute"

@@ -12,7 +12,7 @@ from small_runs import MS
 from dashboard import pairs
 from dashboard.catalogue import Catalogue
 from dashboard.cli import main
-from dashboard.compare.ladder import KEYS, TOP, base_of, climb, rungs_of, steps
+from dashboard.compare.ladder import KEYS, TOP, base_of, climb, rungs_of
 from dashboard.compare.numbers import Key
 from dashboard.jobs import what_if
 from dashboard.metrics import LADDER_NUMBERS
@@ -59,7 +59,7 @@ ALL = {0: 80.0, 1: 81.0, 2: 84.0, 3: 82.0, 4: 96.0, 5: 97.0, 6: 100.0}
 def test_neighbours_are_compared_and_their_differences_sum_to_the_gap(tmp_path: Path) -> None:
     measured, base = ladder(tmp_path, ALL)
     store = Store([tmp_path])
-    found = steps(store, measured, base)
+    found = climb(store, measured, base).steps
     assert [(step.left, step.right) for step in found] == [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (5, 6)]
     assert [step.layers for step in found] == [(LAYERS[rung],) for rung in range(1, 7)]
     differences = [step.changes[TTFT].difference for step in found]
@@ -111,7 +111,7 @@ def test_a_layer_that_could_not_be_taken_stays_in_a_later_step(
         told = [words[number] for number in rungs if number <= rung]
         lineage = {"rung": rung, "ladder": {"measured": measured, "base": base, "taken": told}}
         write(tmp_path, f"rung{rung}", 80 + 2 * rung, kind="replay", lineage=lineage)
-    found = steps(Store([tmp_path]), measured, base)
+    found = climb(Store([tmp_path]), measured, base).steps
     assert [step.taken for step in found] == taken
     assert found[2].layer == LAYERS[4]
     assert "cannot be told apart without rung" in found[3].layer
@@ -119,7 +119,7 @@ def test_a_layer_that_could_not_be_taken_stays_in_a_later_step(
 
 def test_without_any_rung_one_step_spans_everything(tmp_path: Path) -> None:
     measured, base = ladder(tmp_path, {0: 80, 6: 100})
-    (step,) = steps(Store([tmp_path]), measured, base)
+    (step,) = climb(Store([tmp_path]), measured, base).steps
     assert (step.left, step.right, len(step.layers)) == (0, TOP, 6)
     assert "cannot be told apart without rungs 1, 2, 3, 4 and 5" in step.layer
 
