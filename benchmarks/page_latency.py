@@ -97,11 +97,8 @@ OWN: dict[str, list[Step]] = {
 
 
 def sample_store() -> str:
-    """The sample runs, with a replay of one of them, and the ladder of another replay."""
+    """The sample runs, and the ladder of the pair that the pages open with."""
     folder = Path(tempfile.mkdtemp(prefix="gapscope-bench-"))
-    command = [sys.executable, "-m", "engine.cli", "replay", "--like", "ample8", "--fit", "fpm_sweep"]
-    command += ["--fit", "ample8:warmup", "--store", "sample_runs", "--store", str(folder)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
     command = [sys.executable, "-m", "engine.cli", "ladder", "ample8", "ample8-predicted"]
     command += ["--store", "sample_runs", "--store", str(folder)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True)

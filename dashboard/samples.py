@@ -126,7 +126,7 @@ def sample(store: Store, run_id: str, metric: Metric, population: Population) ->
 
 
 def _make(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
-    if metric.source == "itl":
+    if metric.source in _ONCE_PER_RUN:
         return _of_members(store, run_id, metric, population)
     params: dict[str, Any] = {"class": metric.pass_class} if metric.source == "passes" else {}
     result = store.query(
@@ -150,10 +150,14 @@ def _make(store: Store, run_id: str, metric: Metric, population: Population) -> 
     return Sample(values, np.asarray(lanes, dtype=np.int64), undefined, result.sql)
 
 
+_ONCE_PER_RUN = ("requests", "itl")
+"""Sources whose values are found and sorted once per run, and then chosen by population."""
+
+
 def _of_members(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
-    """The gaps of a population's requests out of those of the run, which are found and sorted once."""
-    whole = store.remember(("gaps", run_id, metric.name), lambda: _gaps(store, run_id, metric))
-    members = store.query("sample_members", runs={"run": run_id}, population=population, row_cap=None, keep=False)
+    """The values of a population's requests out of those of the run."""
+    whole: _Whole = store.remember(("whole", run_id, metric.name), lambda: _find_whole(store, run_id, metric))
+    members = store.query("sample_members", runs={"run": run_id}, population=population, row_cap=None)
     sql = f"{members.sql}\n\n{whole.sql}"
     if whole.not_recorded:
         return Sample(np.empty(0), np.empty(0, np.int64), 0, sql, whole.not_recorded)
@@ -161,15 +165,19 @@ def _of_members(store: Store, run_id: str, metric: Metric, population: Populatio
     belongs = np.zeros(max(whole.requests.max(initial=-1), numbers.max(initial=-1)) + 1, dtype=bool)
     belongs[numbers] = True
     chosen = belongs[whole.requests]
-    values, lanes = whole.values[chosen], whole.lanes[chosen]
+    defined = len(whole.values)
+    values, lanes = whole.values[chosen[:defined]], whole.lanes[:defined][chosen[:defined]]
     for array in (values, lanes):
         array.flags.writeable = False
-    return Sample(values, lanes, 0, sql)
+    return Sample(values, lanes, int(chosen[defined:].sum()), sql)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Gaps:
-    """Every gap of a run's successful requests, sorted, with the lane and the number of its request."""
+class _Whole:
+    """Every value of a run's successful requests, sorted, with the lane and the number of its request.
+
+    ``requests`` and ``lanes`` go on with those of the undefined values.
+    """
 
     values: Floats
     lanes: Ints
@@ -178,14 +186,15 @@ class _Gaps:
     not_recorded: str | None
 
 
-def _gaps(store: Store, run_id: str, metric: Metric) -> _Gaps:
+def _find_whole(store: Store, run_id: str, metric: Metric) -> _Whole:
     result = store.query(f"sample_{metric.source}", runs={"run": run_id}, metric=metric, row_cap=None, keep=False)
     if result.not_recorded:
-        return _Gaps(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), result.sql, result.not_recorded)
-    values = np.asarray(result.array("value"), dtype=np.float64) * metric.scale
+        return _Whole(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), result.sql, result.not_recorded)
+    raw = result.table.column("value")
+    values = np.asarray(raw.slice(0, len(raw) - raw.null_count).to_numpy(), dtype=np.float64) * metric.scale
     lanes = np.asarray(result.table.column("lane").fill_null(-1).to_numpy(), dtype=np.int64)
     requests = np.asarray(result.array("request"), dtype=np.int64)
-    return _Gaps(values, lanes, requests, result.sql, None)
+    return _Whole(values, lanes, requests, result.sql, None)
 
 
 @dataclass(frozen=True, slots=True)

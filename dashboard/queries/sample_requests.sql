@@ -1,5 +1,9 @@
--- One metric of the successful requests of a population, sorted; undefined values come last as NULL.
-SELECT {metric.column} AS value, lane
-FROM {run.population}
-WHERE status = 'ok'
-ORDER BY value NULLS LAST, lane
+-- One metric of the successful requests of a run, sorted, with the number of each; undefined values come last as NULL.
+WITH numbered AS (
+    {part.numbered}
+)
+SELECT r.{metric.column} AS value, n.lane, n.request
+FROM {run.requests} r
+JOIN numbered n ON n.request_id = r.request_id
+WHERE n.status = 'ok'
+ORDER BY value NULLS LAST, n.lane, n.request
