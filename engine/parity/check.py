@@ -36,7 +36,8 @@ def check_parity(bundle: Bundle, core: str = "auto") -> ParityResult:
     """
     recorded = read_recorded(bundle)
     replayed = replay_recorded(recorded, core)
-    equal = _equal_passes(recorded, replayed)
+    ours = np.concatenate([stacked(s.batches)[:, _in(s)] for s in replayed], axis=1)
+    equal = equal_passes(stacked(recorded.batches), ours, recorded.num_passes)
     differing = np.flatnonzero(~equal)
     first = _divergence(recorded, replayed, int(differing[0])) if len(differing) else None
     result = ParityResult(
@@ -55,13 +56,13 @@ def check_parity(bundle: Bundle, core: str = "auto") -> ParityResult:
 # -- batches -------------------------------------------------------------------------------------------------------
 
 
-def _equal_passes(recorded: RecordedRun, replayed: list[Segment]) -> npt.NDArray[np.bool_]:
-    """Which passes have the same members, in the same order, with the same tokens."""
-    count = recorded.num_passes
-    ours = [np.concatenate([stacked(s.batches)[:, _in(s)] for s in replayed], axis=1)]
-    theirs, mine = stacked(recorded.batches), ours[0]
-    sizes, my_sizes = (np.bincount(side[0], minlength=count) for side in (theirs, mine))
-    equal = sizes == my_sizes
+def equal_passes(theirs: Ints, mine: Ints, count: int) -> npt.NDArray[np.bool_]:
+    """Which of the first ``count`` passes have the same members, in the same order, with the same tokens.
+
+    Both sides as :func:`stacked` gives them.
+    """
+    theirs, mine = (side[:, side[0] < count] for side in (theirs, mine))
+    equal: npt.NDArray[np.bool_] = np.equal(*(np.bincount(side[0], minlength=count) for side in (theirs, mine)))
     # Members of the passes of equal size lie at equal places once the other passes are left out.
     theirs, mine = (side[:, equal[side[0]]] for side in (theirs, mine))
     differing = theirs[0][(theirs != mine).any(axis=0)]
@@ -97,10 +98,7 @@ def _divergence(recorded: RecordedRun, replayed: list[Segment], at: int) -> Dive
 
 
 def _batch(batches: Members, requests: Sequence[RecordedRequest], at: int) -> Batch:
-    return [
-        (requests[batches.index[n]].request_id, int(batches.computed_before[n]), int(batches.scheduled_tokens[n]))
-        for n in np.flatnonzero(batches.pass_index == at)
-    ]
+    return [(requests[n].request_id, before, tokens) for n, before, tokens in batches.batch(at)]
 
 
 def waiting_at(batches: Members, requests: Sequence[RecordedRequest], first: int, at: int) -> list[str]:

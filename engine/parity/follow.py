@@ -8,13 +8,10 @@ from dataclasses import replace
 
 from engine.serving.composed import ComposedServer
 from engine.serving.contract import ServerConfig
-from engine.serving.members import Members
+from engine.serving.members import Member, Members
 from engine.serving.plain import PlainServer, Request, Work
 from engine.serving.record import STORE
 from engine.timing.contract import PassTimeSource
-
-Member = tuple[int, int, int]
-"""Index of the request, tokens computed before, tokens of this pass."""
 
 
 class WatchedServer(PlainServer):

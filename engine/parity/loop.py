@@ -14,13 +14,13 @@ import numpy.typing as npt
 
 from engine import knobs as knob_table
 from engine.bundle.reader import Bundle
-from engine.parity.check import stacked, waiting_at
+from engine.parity.check import equal_passes, stacked, waiting_at
 from engine.parity.recorded import RecordedRun, read_recorded
 from engine.parity.result import Batch
 from engine.parity.timed_result import TimedDivergence, TimedParity
 from engine.replay import ReplayResult, knobs_from_run, simulate
 from engine.replay.tables import request_name
-from engine.serving.members import Members, members
+from engine.serving.members import Member, Members, members
 from engine.timing import build_timing, measured_model
 from engine.traces.tree import Trace
 
@@ -52,7 +52,7 @@ def check_closed_loop(bundle: Bundle, trace: Trace, knobs: Mapping[str, Any] | N
     number = np.array([numbers.get(name, len(names) + n) for n, name in enumerate(mine)], np.int64)
     batches = members(replayed.record)
     batches = Members(batches.pass_index, number[batches.index], batches.computed_before, batches.scheduled_tokens)
-    equal = _equal(recorded.batches, batches, recorded.num_passes)
+    equal = equal_passes(stacked(recorded.batches), stacked(batches), recorded.num_passes)
     result = TimedParity("loop", recorded.num_passes, int(equal.sum()))
     result.requests = sum(name is not None for name in names)
     result.matched = len(numbers.keys() & set(mine))
@@ -63,16 +63,6 @@ def check_closed_loop(bundle: Bundle, trace: Trace, knobs: Mapping[str, Any] | N
         result.add(loop.divergence(int(apart[0])))
         result.causes = {"parted": len(apart)}
     return result
-
-
-def _equal(theirs: Members, mine: Members, passes: int) -> npt.NDArray[np.bool_]:
-    """Which of the recorded passes have the same members, in the same order, with the same tokens."""
-    left, right = stacked(theirs), stacked(mine)
-    right = right[:, right[0] < passes]
-    equal: npt.NDArray[np.bool_] = np.bincount(left[0], minlength=passes) == np.bincount(right[0], minlength=passes)
-    left, right = (side[:, equal[side[0]]] for side in (left, right))
-    equal[left[0][(left != right).any(axis=0)]] = False
-    return equal
 
 
 def _prints(batches: Members) -> npt.NDArray[np.uint64]:
@@ -126,7 +116,7 @@ class _Loop:
     def divergence(self, at: int) -> TimedDivergence:
         """The pass ``at`` on both sides."""
         recorded, passes = self._recorded, self._replayed.record.passes
-        measured, replay = self._batch(recorded.batches, at), self._batch(self._batches, at)
+        measured, replay = recorded.batches.batch(at), self._batches.batch(at)
         first = max((clear for clear in (0, *recorded.clears) if clear <= at), default=0)
         ran = at < len(passes["start_ns"])
         return TimedDivergence(
@@ -141,12 +131,7 @@ class _Loop:
             recorded.config.usable_kv_blocks - int(passes["kv_blocks_used"][at]) if ran else None,
         )
 
-    def _batch(self, batches: Members, at: int) -> list[tuple[int, int, int]]:
-        low, high = np.searchsorted(batches.pass_index, [at, at + 1])
-        columns = (batches.index, batches.computed_before, batches.scheduled_tokens)
-        return list(zip(*(column[low:high].tolist() for column in columns), strict=True))
-
-    def _named(self, batch: list[tuple[int, int, int]]) -> Batch:
+    def _named(self, batch: list[Member]) -> Batch:
         return [(self._name(n), before, tokens) for n, before, tokens in batch]
 
     def _name(self, n: int) -> str:
@@ -155,14 +140,11 @@ class _Loop:
     def _waiting(self, at: int) -> list[str]:
         """Who had come and was not admitted yet in the replay."""
         served, start = self._replayed.record.requests, self._replayed.record.passes["start_ns"][at]
-        came = (served["received_ns"] >= 0) | (served["received_ns"] < -1)
         admitted = (served["first_admit_pass"] >= 0) & (served["first_admit_pass"] <= at)
-        return [
-            self._name(int(self._number[index]))
-            for index in np.flatnonzero(came & (served["received_ns"] <= start) & ~admitted)
-        ]
+        waiting = np.flatnonzero((served["received_ns"] <= start) & ~admitted)
+        return [self._name(int(self._number[index])) for index in waiting]
 
-    def _explain(self, at: int, measured: list[tuple[int, int, int]], replay: list[tuple[int, int, int]]) -> str:
+    def _explain(self, at: int, measured: list[Member], replay: list[Member]) -> str:
         mine, theirs = {n for n, _, _ in replay}, {n for n, _, _ in measured}
         for n in (*sorted(mine - theirs), *sorted(theirs - mine)):
             return (

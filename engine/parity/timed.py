@@ -8,21 +8,20 @@ state, queue and clock are set to the recorded ones before the next.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 
 import numpy as np
 
 from engine.bundle.reader import Bundle
 from engine.parity.clock import Clock, Estimated
-from engine.parity.follow import Member, RecordedServer, WatchedServer
+from engine.parity.follow import RecordedServer, WatchedServer
 from engine.parity.openloop import OneTick, fill_pool
 from engine.parity.pairing import Pairing
 from engine.parity.recorded import Ints, RecordedRun, read_recorded
 from engine.parity.result import Batch
 from engine.parity.timed_result import TimedDivergence, TimedParity
 from engine.serving.contract import ServedRequest
-from engine.serving.members import Members
+from engine.serving.members import Member, Members
 from engine.serving.record import EVICT, STORE
 
 
@@ -100,7 +99,8 @@ class _Follower:
     def follow(self, events: _EventsByPass) -> None:
         """Every pass of the stretch."""
         truth, replay = self._truth, self._replay
-        for at, batch in _by_pass(self._batches, self._first, self._last):
+        for at in range(self._first, self._last):
+            batch = self._batches.batch(at)
             self._deliver(at)
             replay.run(at)
             cause = None if replay.batch == batch else self._explain(at, batch)
@@ -264,14 +264,6 @@ def _between(batches: Members, first: int, last: int, offset: int) -> Members:
     low, high = np.searchsorted(batches.pass_index, [first, last])
     columns = (batches.pass_index, batches.index + offset, batches.computed_before, batches.scheduled_tokens)
     return Members(*(column[low:high] for column in columns))
-
-
-def _by_pass(batches: Members, first: int, last: int) -> Iterator[tuple[int, list[Member]]]:
-    members = list(
-        zip(*(c.tolist() for c in (batches.index, batches.computed_before, batches.scheduled_tokens)), strict=True)
-    )
-    for at, (low, high) in enumerate(pairwise(batches.offsets(first, last - 1).tolist()), first):
-        yield at, members[low:high]
 
 
 def _agenda(recorded: RecordedRun, taken: Ints, own: list[int]) -> tuple[dict[int, list[int]], dict[int, list[int]]]:

@@ -11,12 +11,9 @@ from bisect import bisect_right
 from collections import Counter
 
 from engine.serving.contract import ServerConfig
-from engine.serving.members import Members
+from engine.serving.members import Member, Members
 from engine.serving.plain import PlainServer, Request, Work
 from engine.timing.contract import PassTimeSource
-
-Item = tuple[int, int, int]
-"""A member of a batch: index of the request, tokens computed before, tokens of this pass."""
 
 
 class ComposedServer(PlainServer):
@@ -29,7 +26,7 @@ class ComposedServer(PlainServer):
     def __init__(self, config: ServerConfig, timing: PassTimeSource, batches: Members) -> None:
         super().__init__(config, timing)
         self.departures: Counter[str] = Counter()
-        self._batches: list[list[Item]] = []
+        self._batches: list[list[Member]] = []
         self._places: dict[int, list[int]] = {}  # request -> the batches that have it
         self._before: dict[int, list[int]] = {}  # and its tokens computed before each
         self._next = 0
@@ -80,7 +77,7 @@ class ComposedServer(PlainServer):
         self._next += 1
         return batch
 
-    def _preempt_absent(self, items: list[Item], now_ns: int) -> None:
+    def _preempt_absent(self, items: list[Member], now_ns: int) -> None:
         """Take the blocks of who is left out and does not go on later where it stopped.
 
         Whoever was admitted after one that was preempted was preempted before it. And where there are not enough blocks

@@ -10,6 +10,8 @@ import numpy.typing as npt
 from engine.serving.contract import ServerRecord
 
 Ints = npt.NDArray[np.int64]
+Member = tuple[int, int, int]
+"""Index of the request, tokens computed before, tokens of this pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,12 @@ class Members:
     def offsets(self, first_pass: int, last_pass: int) -> Ints:
         """Where the batch of each pass of ``first_pass .. last_pass`` begins, and after them where the last ends."""
         return np.searchsorted(self.pass_index, np.arange(first_pass, last_pass + 2))
+
+    def batch(self, at: int) -> list[Member]:
+        """The batch of one pass, in scheduling order."""
+        low, high = np.searchsorted(self.pass_index, [at, at + 1])
+        columns = (self.index, self.computed_before, self.scheduled_tokens)
+        return list(zip(*(column[low:high].tolist() for column in columns), strict=True))
 
 
 def members(record: ServerRecord, first_pass: int = 0, last_pass: int | None = None) -> Members:
