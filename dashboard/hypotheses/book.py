@@ -85,13 +85,13 @@ def read(stores: Sequence[Path]) -> Book:
 
 
 def _book(stores: Sequence[Path], held: Path | None) -> Book:
-    """The book; the file in the store ``held`` is locked already."""
+    """The book. Who holds the file in the store ``held`` waits for no other: two could wait for each other."""
     rows: list[tuple[datetime, int, int, str, Event]] = []
     bad: list[BadLine] = []
     seen: set[Event] = set()
     copies = 0
     for place, store in enumerate(_distinct(stores)):
-        for line, text in enumerate(_bytes(store, lock=store != held).split(b"\n"), start=1):
+        for line, text in enumerate(_bytes(store, lock=held is None).split(b"\n"), start=1):
             if not text.strip():
                 continue
             found = _event(text)

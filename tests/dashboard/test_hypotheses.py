@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -51,6 +52,17 @@ def test_a_hypothesis_goes_from_its_prediction_to_its_retraction(tmp_path: Path)
         "prediction": "the TPOT gap closes on rung 4",
     }
     assert [one.id for one in listed(read([tmp_path]))] == [own]  # a retracted one stays visible
+
+
+def test_who_writes_waits_for_no_other_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two that write with their stores in opposite order would wait for each other for ever."""
+    own = opened(tmp_path / "ours")
+    flock = fcntl.flock
+    monkeypatch.setattr(fcntl, "flock", lambda file, how: flock(file, how | fcntl.LOCK_NB))  # fails where it would wait
+    with (tmp_path / "ours" / FILE).open("rb") as held:
+        flock(held, fcntl.LOCK_EX)
+        record([tmp_path / "ours", tmp_path / "mine"], "evidence", own, link=LINK)
+    assert [row["event"] for row in lines(tmp_path / "mine")] == ["evidence"]
 
 
 def test_evidence_is_page_and_values_without_host_or_path(tmp_path: Path) -> None:
