@@ -139,6 +139,8 @@ def one_sided(frame: Frame, store: Store, replay: str) -> Answer:
 
 def shared(frame: Frame, store: Store, side: Side, lone: Answer) -> str:
     """What the two sides share and what remains of either, in words; ``lone`` are the rows of :func:`one_sided`."""
+    if lone.not_recorded:
+        return lone.not_recorded
     subset = cohort.matched_subset(store, frame.measured.run_id, side.run_id, frame.population)
     words = [f"{subset.matched:,} {subset.rule}."]
     unpaired = []

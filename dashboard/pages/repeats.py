@@ -17,7 +17,11 @@ from dashboard.queries.identity import repeats as repeats_of
 frame, store = widgets.frame("repeats"), widgets.store()
 run = frame.measured.run_id
 if frame.measured.bundle.kind != "measured":
-    st.info("A replay has no repeats: the same inputs give the same run. Choose a recording as the measured run.")
+    st.info(
+        "A replay has no repeats: the same inputs give the same run. Choose a recording as the measured run."
+        if frame.measured.bundle.kind == "replay"
+        else f"Run {run} is a {frame.measured.bundle.kind} without requests: choose a recording as the measured run."
+    )
     st.stop()
 
 choice = (frame.population, frame.estimator, frame.window)

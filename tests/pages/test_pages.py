@@ -17,6 +17,7 @@ from dashboard.view import PAGES
 WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity", "ledger", "ladder")]
 """Pages that draw charts of any pair; the ladder's need its rungs (test_ladder_page.py)."""
 COMPARING = [page for page in PAGES if page not in ("runs", "what_if", "ledger")]
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
 def words(app: AppTest) -> str:
@@ -381,3 +382,11 @@ def test_a_run_without_a_model_needs_passes_to_fit_on(opened: Open, paired: Path
 def test_knobs_that_contradict_each_other_are_said_before_anything_runs(opened: Open, paired: Path) -> None:
     app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_max_num_batched_tokens="8")
     assert "max_num_batched_tokens=8" in plain(app.error[0].value)
+
+
+@pytest.mark.parametrize("page", [name for name in PAGES if name not in ("runs", "what_if", "ledger")])
+def test_a_sweep_as_the_measured_run_is_answered_in_words(opened: Open, page: str) -> None:
+    app = opened(SAMPLES, page, m=run_id(SAMPLES, "fpm_sweep"), r=run_id(SAMPLES, "ample8-predicted"))
+    assert not app.exception
+    told = words(app) + " ".join(box.value for box in (*app.info, *app.error))
+    assert "sweep" in told or "ot recorded" in told
