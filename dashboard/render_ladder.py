@@ -75,6 +75,11 @@ def sentences(gap: Gap) -> list[str]:
     found = []
     if gap.step is None:
         found.append(f"The {name} has no gap: {ends}.")
+    elif gap.inside and gap.noise:
+        found.append(
+            f"The whole {name} gap, {with_unit(gap.gap, key)}, lies inside the noise of the measured side "
+            f"({gap.noise.words}), so no layer holds it: {ends}."
+        )
     else:
         found.append(
             f"The largest part of the {name} gap is the {gap.step.layer} ({gap.step.rungs}): "
@@ -87,17 +92,25 @@ def sentences(gap: Gap) -> list[str]:
         found.append(f"Steps of opposite sign cancel: {parts}. The {name} gap alone hides them.")
         if {step.right for step in gap.canceling} == FEEDBACK:
             found.append(
-                "With measured arrivals the loop no longer answers to passes that are modelled too long or too short, "
-                "so these two may be one error of the timing model, seen from both sides."
+                "With measured arrivals the loop no longer answers to what is modelled wrong behind it, so the step of "
+                "the client may be the other side of an error of the timing model (or of the scheduler's settings)."
             )
     if gap.exact_scheduler and any(step and BATCHES in step.taken for step in (gap.step, *gap.canceling)):
         found.append(
             "Fed by arrival pass, the scheduler forms every recorded batch: the step to rung 5 is no error of the "
             "scheduler, but what passes last once a request came a pass earlier or later than recorded."
         )
-    if gap.inside and gap.gap and gap.noise:
-        found.append(f"The whole {name} gap lies inside the noise of the measured side ({gap.noise.words}).")
     return found
+
+
+def settings_words(climb: Climb) -> str:
+    """The settings in which prediction and recording are known to differ; empty where there are none."""
+    told = (
+        f"{setting.label} {setting.predicted}, recorded {setting.recorded} ({RUNGS[setting.rung].isolates})"
+        for setting in climb.settings
+    )
+    words = "; ".join(told)
+    return f"The prediction is set otherwise than the recording: {words}." if words else ""
 
 
 def ladder_text(climb: Climb, form: str, why: Mapping[int, str] | None = None) -> str:
@@ -109,13 +122,14 @@ def ladder_text(climb: Climb, form: str, why: Mapping[int, str] | None = None) -
     bullet = "- " if markdown else "  "
     head = [f"{'# ' if markdown else ''}ladder of measured {climb.measured}, prediction {climb.base}", ""]
     head += [f"{bullet}population: {climb.population.words}", f"{bullet}percentiles: {climb.estimator.words}"]
+    head += [bullet + words for words in (settings_words(climb),) if words]
     parts = ["\n".join(head), _rung_rows(climb, why, markdown), _step_rows(climb, markdown)]
     parts.append(
         "Differences lead from the prediction to the measurement, in the number's unit; they sum to the gap. "
         "~ is inside the noise of the measured side."
     )
-    said = [sentence for key in SUMMED_UP if key in climb.gaps for sentence in sentences(climb.gaps[key])]
-    parts.append("\n".join(bullet + sentence for sentence in said))
+    said = (sentence for key in SUMMED_UP if key in climb.gaps for sentence in sentences(climb.gaps[key]))
+    parts.append("\n".join(bullet + sentence for sentence in dict.fromkeys(said)))  # each sentence once
     return "\n\n".join(part for part in parts if part)
 
 
@@ -139,10 +153,17 @@ def _step_rows(climb: Climb, markdown: bool) -> str:
                 *(cell(step.changes[key], key) for step in climb.steps),
                 shown_value(gap.measured.value, key.unit),
                 signed(gap.gap, key.unit) + (" ~" if gap.inside and gap.gap else ""),
-                NOTHING if gap.step is None else f"{gap.step.left}→{gap.step.right} {gap.share:.0%}",
+                _largest(gap),
             )
         )
     return grid(head, rows, markdown)
+
+
+def _largest(gap: Gap) -> str:
+    """The step that holds most of a gap and its share; none of a gap that the noise explains."""
+    if gap.step is None or gap.share is None or gap.inside:
+        return NOTHING
+    return f"{gap.step.left}→{gap.step.right} " + (f"{gap.share:.0%}" if gap.share < MANY else f"{gap.share:.1f}×")
 
 
 def ladder_json(climb: Climb, why: Mapping[int, str]) -> dict[str, Any]:
@@ -152,6 +173,10 @@ def ladder_json(climb: Climb, why: Mapping[int, str]) -> dict[str, Any]:
         "base": climb.base,
         "population": climb.population.name,
         "estimator": climb.estimator.value,
+        "settings": [
+            {"setting": one.label, "predicted": one.predicted, "recorded": one.recorded, "rung": one.rung}
+            for one in climb.settings
+        ],
         "rungs": [
             {
                 "rung": rung.number,

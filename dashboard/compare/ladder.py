@@ -15,9 +15,10 @@ from dashboard.catalogue import RunEntry
 from dashboard.compare.noise import Noise, noise
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import HEADLINE, LADDER_NUMBERS, Estimator, Population
-from dashboard.queries.identity import repeats
+from dashboard.queries.identity import identity, repeats
 from dashboard.queries.parity import checks
 from dashboard.store import Store
+from engine.knobs import BY_NAME
 from engine.ladder.rungs import PARITY_RUNG, RUNGS
 
 TOP = RUNGS[-1].number
@@ -25,8 +26,20 @@ TOP = RUNGS[-1].number
 KEYS = tuple(Key.parse(text) for text in LADDER_NUMBERS)
 IMPLIED = {5: (3,)}
 """A batch says how many tokens were computed before, so whoever takes the batches takes the reuse."""
+SETTINGS = {"capacity": 1, "client": 2, "scheduler": 5}
+"""Groups of the identity that hold settings, and the rung that takes what they make of a replay."""
 CANCELING = 0.05
 """Of the measured value: steps that are larger may cancel, where the noise is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that the prediction has otherwise than the recording; ``rung`` takes what follows from it."""
+
+    rung: int
+    label: str
+    predicted: object
+    recorded: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,8 @@ class Gap:
 
     ``step``, ``difference`` and ``share`` (of the gap) are None where there is no gap. ``canceling`` are the largest
     steps of either sign where both exceed the noise, else empty. ``why`` says why there is no gap to share.
-    ``exact_scheduler`` says that by arrival pass the scheduler formed every recorded batch.
+    ``exact_scheduler`` says that by arrival pass the scheduler formed every recorded batch, and that the prediction has
+    its settings.
     """
 
     key: Key
@@ -111,7 +125,10 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Climb:
-    """Every step of a ladder with every number. ``runs`` maps the rungs that exist to their runs."""
+    """Every step of a ladder with every number. ``runs`` maps the rungs that exist to their runs.
+
+    ``settings`` are those in which prediction and recording are known to differ.
+    """
 
     measured: str
     base: str
@@ -120,6 +137,7 @@ class Climb:
     runs: Mapping[int, str]
     steps: tuple[Step, ...]
     gaps: Mapping[Key, Gap]
+    settings: tuple[Setting, ...] = ()
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -194,9 +212,21 @@ def _climb(
         )
         for left, right in pairwise(rungs)
     )
-    exact = _exact_scheduler(store, runs)
+    settings = _settings(store, measured, base)
+    own_scheduler = any(setting.rung == SETTINGS["scheduler"] for setting in settings)
+    exact = not own_scheduler and _exact_scheduler(store, runs)
     gaps = {key: replace(_gap(key, values[key], spreads[key], found), exact_scheduler=exact) for key in keys}
-    return Climb(measured, base, population, estimator, runs, found, gaps)
+    return Climb(measured, base, population, estimator, runs, found, gaps, settings)
+
+
+def _settings(store: Store, measured: str, base: str) -> tuple[Setting, ...]:
+    return tuple(
+        Setting(SETTINGS[row.group], row.label, row.right and row.right.value, row.left and row.left.value)
+        for row in identity(store, measured, base).rows
+        if row.state == "differs"
+        and row.group in SETTINGS
+        and (row.field == "usable_kv_blocks" or (row.field in BY_NAME and row.field != "kv_blocks"))
+    )
 
 
 def _exact_scheduler(store: Store, runs: Mapping[int, str]) -> bool:

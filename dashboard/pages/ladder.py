@@ -12,7 +12,7 @@ from dashboard.compare.numbers import Key
 from dashboard.frame import escape
 from dashboard.jobs import ladder as ladder_jobs
 from dashboard.queries.parity import checks
-from dashboard.render_ladder import name_of, sentences
+from dashboard.render_ladder import name_of, sentences, settings_words
 from engine.ladder.rungs import PARITY_RUNG
 
 frame, store, roots = widgets.frame("ladder"), widgets.store(), widgets.roots()
@@ -35,6 +35,8 @@ job = ladder_jobs.latest(roots[-1], measured, base)
 
 rungs = ladder.rungs(store, found, ladder_jobs.reasons(job))
 draw(frame, "rungs", "Rungs from prediction to measurement", rungs, sides=pair)
+if words := settings_words(found):
+    st.warning(escape(words))
 with st.container(horizontal=True, vertical_alignment="center"):
     idle = found.missing and (job is None or job.final)
     if st.button("Build the ladder", type="primary", key="build", disabled=not idle):

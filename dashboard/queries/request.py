@@ -1,6 +1,7 @@
 """One source-turn: which request it is in a run, the passes that it took part in, its neighbours, blocks and chunks.
 
-Every question is bounded by the time that the request was in the system, so that a long run is not read for one.
+Every question but that of the blocks is bounded by the time that the request was in the system, so that a long run is
+not read for one.
 """
 
 from __future__ import annotations
@@ -9,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from dashboard.metrics import Metric, Population
+from dashboard.queries.cache import not_followed
 from dashboard.queries.ranges import block_size
 from dashboard.store import Result, Store
 
@@ -106,6 +110,8 @@ def chunks(store: Store, run_id: str, request: Request) -> Result:
 def blocks(store: Store, run_id: str, request: Request) -> Result:
     """The full blocks of its prompt: ``block_index, state, stored_by, stored_ns, evicted_before_ns, stored_again_ns,
     evicted_after_ns``; before and after are seen from the first admission."""
+    if said := not_followed(store, run_id):
+        return Result(pa.table({}), "", not_recorded=said)
     row = request.row
     first = admissions(store, run_id, request).rows()[:1]
     hits = first[0]["hit_blocks"] if first else None

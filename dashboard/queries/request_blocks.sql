@@ -1,34 +1,41 @@
 -- The full blocks of a prompt, by content: whether the first admission reused each, who had stored it and when, and when it was
--- evicted before and after.
+-- evicted before and after. What came before is told by the order in which the scheduler moved blocks, as in reuse_fates: producers
+-- publish what they evict for an admission after it.
 WITH mine AS (
-    SELECT unnest(prompt_block_hashes) AS hash, unnest(range(len(prompt_block_hashes))) AS block_index
+    SELECT unnest(prompt_block_hashes) AS hash, unnest(range(len(prompt_block_hashes))) AS block_index, dp_rank
     FROM {run.block_hashes}
     WHERE request_id = $request_id
 ),
-moves AS (
-    SELECT event_index, time_ns, kind, request_id, unnest(coalesce(content_hashes, block_hashes)) AS hash
-    FROM {run.kv_events}
-    WHERE kind IN ('store', 'evict')
+admitted AS (SELECT min(move) AS move FROM {run.block_moves} WHERE request_id = $request_id),
+seen AS (
+    SELECT
+        b.block_index, c.* EXCLUDE (hash),
+        CASE WHEN a.move IS NULL THEN coalesce(c.stored_ns, c.last_used_ns) < $admit_ns ELSE c.move < a.move END AS earlier,
+        coalesce(CASE WHEN a.move IS NULL THEN c.evicted_ns < $admit_ns ELSE c.evicted_move < a.move END, false) AS evicted
+    FROM mine b
+    CROSS JOIN admitted a
+    LEFT JOIN {run.block_copies} c ON c.hash = b.hash AND coalesce(c.dp_rank = b.dp_rank, true)
 ),
 lives AS (
     SELECT
-        b.block_index,
-        max(m.time_ns) FILTER (kind = 'store' AND time_ns < $admit_ns) AS stored_ns,
-        arg_max(m.request_id, (m.time_ns, m.event_index)) FILTER (kind = 'store' AND time_ns < $admit_ns) AS stored_by,
-        max(m.time_ns) FILTER (kind = 'evict' AND time_ns < $admit_ns) AS evicted_before_ns,
-        min(m.time_ns) FILTER (kind = 'store' AND time_ns >= $admit_ns) AS stored_again_ns,
-        min(m.time_ns) FILTER (kind = 'evict' AND time_ns >= $admit_ns) AS evicted_after_ns
-    FROM mine b
-    LEFT JOIN moves m ON m.hash = b.hash
-    GROUP BY b.block_index
+        block_index,
+        coalesce(bool_or(earlier), false) AS stored,
+        arg_max(evicted OR coalesce(cleared_ns <= $admit_ns, false), move) FILTER (earlier) AS gone,
+        arg_max_null(stored_ns, move) FILTER (earlier) AS stored_ns,
+        arg_max_null(stored_by, move) FILTER (earlier) AS stored_by,
+        max(evicted_ns) FILTER (evicted) AS evicted_before_ns,
+        min(stored_ns) FILTER (NOT earlier) AS stored_again_ns,
+        min(evicted_ns) FILTER (NOT evicted) AS evicted_after_ns
+    FROM seen
+    GROUP BY block_index
 )
 SELECT
     l.block_index,
     CASE
         WHEN $hit_blocks IS NULL THEN 'reuse not recorded'
         WHEN l.block_index < $hit_blocks THEN 'hit'
-        WHEN l.stored_ns IS NULL THEN 'never stored before'
-        WHEN l.evicted_before_ns >= l.stored_ns THEN 'evicted before'
+        WHEN NOT l.stored THEN 'never stored before'
+        WHEN l.gone THEN 'evicted before'
         ELSE 'held, not hit'
     END AS state,
     coalesce(r.turn, '=' || l.stored_by) AS stored_by,

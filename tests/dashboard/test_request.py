@@ -194,6 +194,48 @@ def test_blocks_say_why_they_were_not_there(root: Path) -> None:
     assert answer.n == {run: 5}
 
 
+def test_blocks_are_followed_in_the_order_of_the_scheduler(root: Path) -> None:
+    """Evicted before a store was seen, or in the pass of the admission and published at its end, or cleared."""
+
+    def event(index: int, ms: int, kind: str, hashes: list[int] | None, **values: Any) -> dict[str, Any]:
+        row = {"event_index": index, "time_ns": ms * MS, "kind": kind, "num_blocks": len(hashes or [])}
+        return row | {"block_hashes": hashes} | values
+
+    rows = [
+        request("c", at=80 * MS, first_admit_ns=100 * MS, prompt_block_hashes=[6], cached_tokens=0),
+        request("z", at=180 * MS, first_admit_ns=200 * MS, prompt_block_hashes=[8, 9], cached_tokens=0),
+        request("a", at=190 * MS, first_admit_ns=200 * MS, prompt_block_hashes=[1, 2, 3], cached_tokens=32),
+        request("b", at=-S, prompt_block_hashes=[1, 2, 6]),
+    ]
+    passes = [batch(5, member("c", 0, 32)), batch(10, member("z", 0, 64), member("a", 32, 64))]
+    events = [
+        event(0, 10, "store", [6], request_id="b"),
+        event(1, 20, "clear", None),
+        event(2, 30, "store", [1, 2], request_id="b"),
+        event(3, 40, "evict", [3]),
+        event(4, 109, "store", [6], request_id="c", pass_index=5),
+        event(5, 200, "hit", [1], request_id="a", pass_index=10),
+        event(6, 209, "evict", [2], pass_index=10),  # z, which comes first in the batch, takes its room
+        event(7, 209, "store", [8, 9], request_id="z", pass_index=10),
+        event(8, 209, "store", [2, 3], request_id="a", pass_index=10),
+    ]
+    run = write(root, "m", rows, passes=passes, kv_events=events)
+    store = Store([root])
+    told = ("block_index", "state", "stored_by", "evicted_before_ns", "stored_again_ns", "evicted_after_ns")
+
+    def of(turn: str) -> list[tuple[Any, ...]]:
+        (one,) = queries.find(store, [run], turn)
+        assert one is not None
+        return [tuple(row[name] for name in told) for row in queries.blocks(store, run, one).rows()]
+
+    assert of("a/0") == [
+        (0, "hit", "b/0", None, None, None),
+        (1, "evicted before", "b/0", 200 * MS, 200 * MS, None),  # the pass begins then
+        (2, "evicted before", None, 40 * MS, 200 * MS, None),
+    ]
+    assert of("c/0") == [(0, "evicted before", "b/0", None, 100 * MS, None)]
+
+
 def test_both_sides_in_words_and_boundaries(root: Path) -> None:
     chunks = [
         {"request_id": "a", "ordinal": k, "time_ns": 90 * MS + k * 25 * MS, "tokens": 2, "visible": True}
