@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import synthetic
 from conftest import Open, run_id
 from test_pages import charts, plain, words
@@ -24,8 +25,10 @@ def test_a_turn_of_a_link_is_shown_on_both_sides(opened: Open, paired: Path) -> 
     # 1 + 3 * ((1 + 3) % 5) = 13 tokens, so 12 decode passes on each side
     assert rows["decode"] == ["measured"] * 12 + ["replay"] * 12
     boundaries = tables(app)["boundary"].set_index("boundary")
-    # turn 3 % 3 = 0: first visible 60 ms after dispatch, a tenth later in the replay, half later in the slowest repeat
-    assert boundaries.loc["first visible"].tolist() == [60.0, 66.0, 6.0, 30.0, "~ inside"]
+    # turn 3 % 3 = 0: first visible 60 ms after dispatch, a tenth later in the replay, a fiftieth in the repeat; the run
+    # that is half later failed a check and says nothing of noise
+    *times, against = boundaries.loc["first visible"].tolist()
+    assert (times, against) == (pytest.approx([60.0, 66.0, 6.0, 1.2]), "outside")
 
 
 def test_the_first_turn_is_the_one_that_differs_most(opened: Open, paired: Path) -> None:
