@@ -213,10 +213,11 @@ def _sql(store: Store, chosen: Chosen) -> str:
 def neighbours(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, str]:
     """Who shared its passes on the measured side and in the first replay, and those in words that only one side has."""
     sides = [(side, chosen.on(side)) for side in frame.sides[:2]]
-    results = [(side, request.neighbours(store, side.run_id, one)) for side, one in sides if one is not None]
+    asked = [(side, request.neighbours(store, side.run_id, one)) for side, one in sides if one is not None]
+    results = [(side, result) for side, result in asked if not result.not_recorded]
     merged: dict[str, dict[str, Any]] = {}
     for side, result in results:
-        for row in [] if result.not_recorded else result.rows():
+        for row in result.rows():
             place = merged.setdefault(row["turn"], {"turn": row["turn"]})
             for name in ("passes", "new_tokens", "decode_passes"):
                 place[f"{_word(frame, side)}_{name}"] = row[name]
@@ -236,16 +237,16 @@ def neighbours(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, str]
         ]
     if len(words) == 2:
         columns.append(Column("difference", "Difference (passes)", "%+d"))
-    sql = "\n\n".join(f"-- {side.role.name}\n{result.sql}" for side, result in results)
-    missing = [result.not_recorded for _, result in results if result.not_recorded]
+    sql = "\n\n".join(f"-- {side.role.name}\n{result.sql}" for side, result in asked)
+    missing = [result.not_recorded for _, result in asked if result.not_recorded]
     found = Answer(
         pa.Table.from_pylist(rows) if rows else pa.table({}),
         sql,
         columns,
-        {side.run_id: None if result.not_recorded else len(result) for side, result in results},
+        {side.run_id: None if result.not_recorded else len(result) for side, result in asked},
         "Passes that both were in; new tokens: what the other prefilled in them; decode passes: those in which it "
         "decoded. n: requests that were in a pass with it.",
-        " ".join(missing) if missing and len(missing) == len(results) else None,
+        " ".join(missing) if missing and not results else None,
         empty="Nobody shared a pass with this request, or who was in the passes was not recorded.",
     )
     return found, _parted(rows) if len(words) == 2 else ""

@@ -1,4 +1,5 @@
--- Who else was in the passes of a request: how many passes they shared, what was prefilled and what decoded in them.
+-- Who else was in the passes of a request: how many passes they shared, what was prefilled and what decoded in them. Of one that the
+-- client's record does not have, nobody knows which was which.
 WITH shared AS (
     SELECT start_ns, unnest(members, recursive := true)
     FROM {run.passes}
@@ -9,9 +10,9 @@ SELECT
     coalesce(r.turn, '=' || s.request_id) AS turn,
     s.request_id,
     count(*) AS passes,
-    coalesce(sum(scheduled_tokens) FILTER (computed_before < input_tokens), 0) AS new_tokens,
-    count(*) FILTER (computed_before < input_tokens) AS prefill_passes,
-    count(*) FILTER (computed_before >= input_tokens) AS decode_passes,
+    sum(CASE WHEN input_tokens IS NOT NULL THEN CASE WHEN computed_before < input_tokens THEN scheduled_tokens ELSE 0 END END) AS new_tokens,
+    sum((computed_before < input_tokens)::BIGINT) AS prefill_passes,
+    sum((computed_before >= input_tokens)::BIGINT) AS decode_passes,
     min(start_ns) AS first_start_ns
 FROM shared s
 LEFT JOIN {run.requests} r ON r.request_id = s.request_id

@@ -91,7 +91,7 @@ PASSES = [
     batch(2, member("z", 10, 1)),  # the request waits
     batch(3, member("z", 11, 1), member("a", 32, 20)),
     batch(4, member("z", 12, 1), member("a", 52, 13)),
-    batch(5, member("a", 65, 1), member("b", 0, 200)),
+    batch(5, member("a", 65, 1), member("b", 0, 200), member("nobody", 7, 9)),  # the client's record does not have it
     batch(6, member("b", 200, 1)),  # it has no place
     batch(7, member("a", 66, 1), member("b", 201, 1)),
     batch(8, member("b", 202, 1)),  # it was preempted
@@ -135,6 +135,7 @@ def test_the_life_of_a_request_by_hand(root: Path) -> None:
     assert {turn: tuple(row[name] for name in told) for turn, row in shared.items()} == {
         "z/0": (2, 0, 0, 2),
         "b/0": (3, 200, 1, 2),
+        "=nobody": (1, None, None, None),
     }
 
 
@@ -258,6 +259,9 @@ def test_both_sides_in_words_and_boundaries(root: Path) -> None:
     assert (rows["first pass begins"]["measured"], rows["first pass begins"]["replay"]) == (30.0, None)
     assert rows["first visible"]["difference"] is None
     assert request_time.silences(store, chosen) == [f"Not recorded: run {replay} has no table passes."]
+    others, words = charts.neighbours(frame, store, chosen)
+    assert "measured_passes" in others.rows.column_names
+    assert (set(others.rows.column_names) & {"replay_passes", "difference"}, words) == (set(), "")
     answer, figure = request_time.tokens(frame, store, chosen)
     (curve,) = figure["data"]
     assert (list(curve["x"]), list(curve["y"])) == ([0, 60, 85], [0, 2, 4])
