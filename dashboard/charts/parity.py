@@ -12,6 +12,7 @@ from dashboard.charts.answer import Answer, Column, answer
 from dashboard.charts.style import count
 from dashboard.queries import parity
 from dashboard.store import Store
+from engine.ladder.rungs import PARITY_RUNG
 from engine.parity.timed_result import CAUSES, way_in_words
 
 WORDS = {
@@ -46,6 +47,16 @@ QUEUES = (
     Column("measured_place", "Place measured", "%d"),
     Column("replay_place", "Place replayed", "%d"),
 )
+
+
+def absent(store: Store, teacher: str | None, reasons: Mapping[int, str]) -> str:
+    """Why a ladder has no parity: its rung 4 (``teacher``) is not built, cannot be (``reasons``), or could not tell."""
+    if teacher is None:
+        why = reasons.get(PARITY_RUNG)
+        return f"No scheduler parity without rung {PARITY_RUNG}: " + (why or "it is checked when that rung is built.")
+    left = (store.bundle(teacher).lineage.get("ladder") or {}).get("left") or ()
+    told = [words for words in left if words.startswith("no scheduler parity")]
+    return " ".join(words[:1].upper() + words[1:] for words in told) or "This rung tells nothing of scheduler parity."
 
 
 def summary(checks: Mapping[str, Mapping[str, Any]]) -> Answer:

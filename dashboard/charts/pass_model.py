@@ -194,7 +194,9 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
         f"{ERROR}, where the model prices the geometry of the measured pass. Lines: total over total in {BINS} even "
         f"bins of time, where a bin holds {FEWEST} passes. Every phase of the recording is shown; n: passes priced. A "
         "further recording is priced by the model of the first replay.",
-        empty="No replay of this pair has a timing of its own that could price the measured passes.",
+        empty="No replay of this pair has a timing of its own that could price the measured passes."
+        if "passes" in store.tables(frame.measured.run_id)
+        else f"Not recorded: run {frame.measured.run_id} has no passes that a replay's timing could price.",
     )
     return answer, figure, " ".join(_shift(side, held) for side, held in found)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ REASONS = {
     "unknown": "blocks not recorded",
 }
 """What had become of the first block that only the other side reused: docs/metrics.md."""
+NOTHING_SHARED = "No source-turn that both sides share has its reused tokens recorded on both, so none can be compared."
 
 
 def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
@@ -48,6 +50,8 @@ def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, st
         return answer(rows, columns), {"data": [], "layout": {}}, ""
     total = queries.summary(store, *pair, frame.population)
     n = dict.fromkeys(pair, total.turns)
+    if not total.turns:
+        return replace(answer(rows, columns, n), empty=NOTHING_SHARED), {"data": [], "layout": {}}, ""
     words = (
         f"{total.equal_turns:,} of {total.turns:,} shared source-turns reuse the same number of tokens. "
         f"The replay reuses more in {total.more_turns:,} ({total.measured_missed_tokens:,} tokens "
@@ -126,7 +130,8 @@ def reasons(frame: Frame, store: Store, replay: Side) -> tuple[Answer, str]:
     rows = [row | {"less": names[row["less"]], "why": why(row)} for row in told]
     n = dict.fromkeys(pair, len(told))
     words = "A block is looked for among the events of the side that reused less, up to its first admission."
-    empty = "Every shared source-turn reuses the same number of tokens on both sides."
+    shared = queries.summary(store, *pair, frame.population).turns
+    empty = "Every shared source-turn reuses the same number of tokens on both sides." if shared else NOTHING_SHARED
     cut = any(result.truncated for result in results.values())
     table = in_units(pa.Table.from_pylist(rows))
     return Answer(table, sql, columns, n, words, None, cut, empty), " ".join([*_counts(told, names), said])

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dashboard.metrics import Population
-from dashboard.queries.stages import Flags, Floats, Pairs, StageRows, pairs, stage_rows
+from dashboard.queries.stages import Flags, Floats, Pairs, StageRows, mostly, pairs, stage_rows
 from dashboard.store import Store
 
 Columns = dict[str, Floats]
@@ -38,8 +38,8 @@ class Scope:
     """What one metric is made of.
 
     ``complete``: value and n by lane of all successes of either side. ``both``: the same over shared source-turns,
-    with the sums of each stage. ``known`` says of groups of stages whether any shared source-turn knows them on both
-    sides; ``shared`` and ``unsplit`` count source-turns.
+    with the sums of each stage. ``known`` says of groups of stages whether most shared source-turns know them on both
+    sides (those of the others count as unknown); ``shared`` and ``unsplit`` count source-turns.
     """
 
     metric: str
@@ -90,7 +90,7 @@ class Shared:
         if metric == "itl":
             for rows, turns in zip(self.sides, self._turns, strict=True):
                 defined &= rows["visible_tokens"][turns] > 1
-        has = {name: flags[defined] for name, flags in self._known.items()}
+        has = {name: flags[defined] & mostly(flags[defined]) for name, flags in self._known.items()}
         pre, post = metric in ("ttft", "e2e"), metric != "ttft"
         every = np.ones(int(defined.sum()), np.bool_)
         engine = (has["pre"] if pre else every) & (has["post"] if post else every)

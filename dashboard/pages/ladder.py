@@ -81,7 +81,7 @@ st.subheader("Scheduler parity")
 teacher = found.runs.get(PARITY_RUNG)
 told = checks(store, teacher) if teacher else {}
 if not teacher or not told:
-    st.info("Parity is checked when rung 4, which runs on the recorded pass durations, is built.")
+    st.info(escape(parity.absent(store, teacher, ladder_jobs.reasons(job))))
     st.stop()
 forced = (frame.measured, widgets.side(measured, teacher, ROLES[1]))
 draw(frame, "parity", "Passes whose batch equals the recorded one", parity.summary(told), sides=forced)

@@ -17,6 +17,9 @@ from dashboard.store import Store
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+MOSTLY = 0.5
+"""Share of requests that must know a moment or a stage for it to count as recorded: the few that know what the others
+do not (requests of one token have no last token of their own) are another kind of request."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +56,11 @@ class Pairs:
     measured: Ints
     replay: Ints
     sql: str
+
+
+def mostly(known: Flags) -> bool:
+    """Whether enough of them are known; none of nothing."""
+    return bool(known.size and known.mean() >= MOSTLY)
 
 
 def stage_rows(store: Store, run_id: str) -> StageRows:

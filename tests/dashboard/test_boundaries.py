@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_runs import MS, SAMPLES, sample_id, write
+from small_runs import MS, SAMPLES, request, sample_id, write
 from split_runs import CLOCK, measured_rows, pair, replay_rows
 
 from dashboard.charts.boundaries import splits, verdict
 from dashboard.compare.boundaries import BOUNDARIES, Boundaries
+from dashboard.compare.decomposition import decompositions
 from dashboard.metrics import HEADLINE, Estimator, Population
 from dashboard.queries.identity import repeats
+from dashboard.queries.stages import mostly
 from dashboard.store import Store
 
 MS_STAGES = [
@@ -108,6 +110,28 @@ def test_a_request_without_a_boundary_is_counted_and_left_out(tmp_path: Path) ->
     left["requests"][1] |= {"received_ns": None}
     both = found(tmp_path / "store", left)
     assert (both.dropped, both.group(0, both.complete).n) == ([1, 0], 1)
+
+
+def test_a_boundary_that_only_a_few_requests_have_is_merged(tmp_path: Path) -> None:
+    rows = [request(name, received_ns=5 * MS if name == "a" else None) for name in "abc"]
+    runs = [
+        write(tmp_path, slug, rows, record=CLOCK, kind=kind)
+        for slug, kind in (("real", "measured"), ("told", "replay"))
+    ]
+    both = Boundaries(Store([tmp_path]), runs, [HEADLINE, HEADLINE])
+    assert "received" in both.merged
+    assert both.dropped == [0, 0]  # the two that lack it are not left out for the sake of the one
+    parts = decompositions(Store([tmp_path]), runs[0], runs[1], HEADLINE)["ttft"].parts
+    assert {part.name: part.value_ms for part in parts if part.name in ("client", "queueing", "prefill")} == {
+        "client": None,
+        "queueing": None,
+        "prefill": None,
+    }
+
+
+@pytest.mark.parametrize(("known", "said"), [((1, 1, 0), True), ((1, 0), True), ((1, 0, 0), False), ((), False)])
+def test_half_of_the_requests_make_a_moment_recorded(known: tuple[int, ...], said: bool) -> None:
+    assert mostly(np.array(known, dtype=bool)) is said
 
 
 def test_two_clocks_leave_the_engine_out(tmp_path: Path) -> None:
