@@ -6,11 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from engine.bundle import Bundle
 from engine.errors import GapscopeError
+from engine.parity.recorded import batches_of, computing_passes
 from engine.serving.members import Members
 from engine.workload.recorded import RecordedTurn
 
@@ -75,31 +74,11 @@ def recorded_batches(bundle: Bundle, index: Mapping[str, int]) -> tuple[Members,
     """The batches of a measured run by the index of each request, and how many members have none.
 
     Raises:
-        GapscopeError: the run did not record who was in its batches, or has those of several schedulers.
+        GapscopeError: see :func:`engine.parity.recorded.computing_passes`.
     """
-    passes = bundle.table("passes", ["worker_id", "dp_rank", "members"])
-    lists = pa.chunked_array([], pa.list_(pa.null())) if passes is None else passes["members"]
-    sizes = pc.fill_null(pc.list_value_length(lists), 0)
-    if passes is None or not pc.any(pc.greater(sizes, 0)).as_py():
-        raise GapscopeError(f"Run {bundle.run_id} does not record who was in its batches (passes.members).")
-    ranks = set(zip(passes["worker_id"].to_pylist(), passes["dp_rank"].to_pylist(), strict=True))
-    if len(ranks) > 1:
-        raise GapscopeError(
-            f"Run {bundle.run_id} has the batches of {len(ranks)} schedulers (workers or ranks): expected one."
-        )
-    flat = lists.combine_chunks().flatten()
-    names = flat.field("request_id").dictionary_encode()
-    number = np.array([index.get(name, -1) for name in names.dictionary.to_pylist()], np.int64)
-    found = number[names.indices.to_numpy()]
+    names, batches = batches_of(computing_passes(bundle))
+    found = np.array([index.get(name, -1) for name in names], np.int64)[batches.index]
     keep = found >= 0
     left = Counter({"batch members of requests that are not sent": int((~keep).sum())})
-    columns = [
-        np.repeat(np.arange(len(passes)), sizes.to_numpy()),
-        found,
-        *(_whole(flat.field(name)) for name in ("computed_before", "scheduled_tokens")),
-    ]
+    columns = (batches.pass_index, found, batches.computed_before, batches.scheduled_tokens)
     return Members(*(column[keep] for column in columns)), +left
-
-
-def _whole(column: pa.Array) -> np.ndarray:
-    return pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64)

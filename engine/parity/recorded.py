@@ -61,8 +61,8 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
     """
     table = requests_table(bundle)
     config = _config(bundle)
-    passes = _computing_passes(bundle)
-    names, batches = _batches(passes)
+    passes = computing_passes(bundle)
+    names, batches = batches_of(passes)
     events = bundle.table("kv_events", list(_EVENT_COLUMNS))
     events = None if events is None else events.sort_by("event_index")
     stored = StoredBlocks(events, batches, config) if events is not None else None
@@ -94,26 +94,35 @@ def read_recorded(bundle: Bundle) -> RecordedRun:
     return run
 
 
-def _computing_passes(bundle: Bundle) -> pa.Table:
-    """The passes that computed something, of the one scheduler of the run."""
+def computing_passes(bundle: Bundle) -> pa.Table:
+    """The passes that computed something, of the one scheduler of the run, each with its members.
+
+    Raises:
+        GapscopeError: the run does not hold who was in its batches with how many tokens, or has several schedulers.
+    """
     passes = bundle.table("passes")
     sizes = None if passes is None else pc.fill_null(pc.list_value_length(passes["members"]), 0)
     if passes is None or not pc.any(pc.greater(sizes, 0)).as_py():
         raise GapscopeError(
-            f"Run {bundle.run_id} does not hold the composition of its batches (passes.members): scheduler parity "
-            "needs a recording that has it."
+            f"Run {bundle.run_id} does not record who was in its batches (passes.members): name a recording that does."
+        )
+    members = passes["members"].combine_chunks().flatten()
+    if any(members.field(name).null_count for name in ("request_id", "computed_before", "scheduled_tokens")):
+        raise GapscopeError(
+            f"Run {bundle.run_id} does not record of every member of its batches who it was and how many tokens it had "
+            "computed and computed there (passes.members): name a recording that does."
         )
     ranks = set(zip(passes["worker_id"].to_pylist(), passes["dp_rank"].to_pylist(), strict=True))
     if len(ranks) > 1:
         raise GapscopeError(
-            f"Run {bundle.run_id} has the passes of {len(ranks)} schedulers (workers or ranks): scheduler parity "
-            "follows one at a time."
+            f"Run {bundle.run_id} has the batches of {len(ranks)} schedulers (workers or ranks): expected those of one."
         )
     return passes.filter(pc.greater(sizes, 0))
 
 
-def _batches(passes: pa.Table) -> tuple[list[str], Members]:
-    """The members of the passes, and the request ids that their ``index`` counts, in order of first admission."""
+def batches_of(passes: pa.Table) -> tuple[list[str], Members]:
+    """The members of :func:`computing_passes`, and the request ids that their ``index`` counts, in order of first
+    admission."""
     lists = passes["members"].combine_chunks()
     sizes = lists.value_lengths().to_numpy(zero_copy_only=False)
     flat = lists.flatten()

@@ -321,6 +321,24 @@ def test_a_rung_that_cannot_be_built_says_why_and_the_others_go_on(
             ]
 
 
+def test_a_member_of_unknown_tokens_is_no_member_of_none(short: tuple[Path, Bundle, Bundle], tmp_path: Path) -> None:
+    store, measured, base = short
+    table = measured.table("passes")
+    assert table is not None
+    rows = table.to_pylist()
+    rows[5]["members"][0]["computed_before"] = None
+    with BundleWriter(tmp_path, "measured", "gap", "gap", measured.identity) as writer:
+        writer.write_table("requests", measured.table("requests"))
+        writer.write_table("passes", pa.Table.from_pylist(rows, table.schema))
+        other = open_bundle(tmp_path / writer.seal(phases=measured.phases))
+    ladder = build_ladder(other, base, stores=[store, tmp_path], store=tmp_path)
+    assert reasons(ladder).keys() == {5}
+    assert "how many tokens" in reasons(ladder)[5]
+    left = open_bundle(tmp_path / str(ladder.rungs[3].run_id)).lineage["ladder"]["left"]
+    (why,) = (words for words in left if words.startswith("no scheduler parity"))
+    assert "how many tokens" in why
+
+
 def test_without_the_trace_only_what_needs_no_replay_is_built(
     short: tuple[Path, Bundle, Bundle], tmp_path: Path
 ) -> None:

@@ -163,7 +163,7 @@ def test_run_without_batches_is_refused():
     )
     nobody = pa.Table.from_pylist([row | {"members": []} for row in run.table("passes").to_pylist()], members_schema)
     for passes in (None, without_members, nobody):
-        with pytest.raises(GapscopeError, match="made-up-0123456789ab does not hold the composition"):
+        with pytest.raises(GapscopeError, match="made-up-0123456789ab does not record who was in its batches"):
             check_parity(AlteredRun(run, passes=passes), "plain")
 
 
@@ -172,7 +172,7 @@ def test_run_of_several_schedulers_is_refused():
     for n, row in enumerate(rows):
         row["dp_rank"] = n % 2
     passes = pa.Table.from_pylist(rows, TABLES["passes"].schema)
-    with pytest.raises(GapscopeError, match="passes of 2 schedulers"):
+    with pytest.raises(GapscopeError, match="batches of 2 schedulers"):
         check_parity(AlteredRun(crowded(), passes=passes), "plain")
 
 
