@@ -1,4 +1,4 @@
-"""The one error that a user is meant to read."""
+"""The errors that a user is meant to read."""
 
 
 class GapscopeError(Exception):
@@ -7,3 +7,7 @@ class GapscopeError(Exception):
     The command line prints the message and exits non-zero; a page shows it in a red box. Anything else that
     is raised is a defect of the program.
     """
+
+
+class UnwritableStore(GapscopeError):
+    """A run cannot be written into a store, nor can another: work that writes several runs ends here."""

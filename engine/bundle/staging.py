@@ -14,7 +14,7 @@ import secrets
 import shutil
 from pathlib import Path
 
-from engine.errors import GapscopeError
+from engine.errors import GapscopeError, UnwritableStore
 
 PREFIX = ".writing-"
 
@@ -94,7 +94,7 @@ def write_failed(store: Path, problem: OSError) -> GapscopeError:
         errno.EPERM: "choose a store that you may write",
     }.get(problem.errno or 0, "choose another store")
     reason = os.strerror(problem.errno) if problem.errno else str(problem)
-    return GapscopeError(f"Cannot write a run into {store}: {reason}. Nothing was left there; {advice}.")
+    return UnwritableStore(f"Cannot write a run into {store}: {reason}. Nothing was left there; {advice}.")
 
 
 def _take(lock: int) -> bool:

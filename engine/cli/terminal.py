@@ -71,7 +71,7 @@ def run_command(parser: argparse.ArgumentParser, arguments: list[str] | None = N
         if not interrupts and not isinstance(error, KeyboardInterrupt):
             raise
         # A library that was interrupted while it was being imported fails in ways of its own.
-        print("\ngapscope: interrupted; nothing was written.", file=sys.stderr)
+        print("\ngapscope: interrupted; nothing is half written, finished runs stay.", file=sys.stderr)
         return INTERRUPTED
     finally:
         if before is not None:

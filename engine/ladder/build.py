@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.bundle import Bundle, BundleWriter, measured_runs
-from engine.errors import GapscopeError
+from engine.errors import GapscopeError, UnwritableStore
 from engine.ladder.layers import Layers, Pair
 from engine.ladder.rungs import BUILT, PARITY_RUNG, RUNGS
 from engine.parity import (
@@ -74,7 +74,7 @@ def build_ladder(
         cancel: asked a few times per second; True ends the work. Rungs that are finished stay.
 
     Raises:
-        GapscopeError: the two runs make no ladder.
+        GapscopeError: the two runs make no ladder, or the store cannot be written.
         Canceled: ``cancel`` said so.
     """
     builder = _Builder(Pair(measured, base, stores), stores, store, progress, cancel)
@@ -107,6 +107,8 @@ class _Builder:
             try:
                 make = self._copy if self.pair.is_base(layers) else self._replay
                 yield BuiltRung(number, make(number, layers))
+            except UnwritableStore:
+                raise
             except GapscopeError as error:
                 yield BuiltRung(number, None, str(error))
 

@@ -171,7 +171,7 @@ def test_an_interrupt_ends_with_code_130_and_leaves_nothing(trace: Path, tmp_pat
         [sys.executable, "-c", INTERRUPTED_REPLAY, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout) == (terminal.INTERRUPTED, "")
-    assert "interrupted; nothing was written" in ended.stderr
+    assert "interrupted; nothing is half written" in ended.stderr
     assert not (tmp_path / "store").exists() or list((tmp_path / "store").iterdir()) == []
 
 
@@ -195,7 +195,7 @@ def test_an_interrupt_that_a_library_turns_into_its_own_error_is_still_one() -> 
         [sys.executable, "-c", INTERRUPTED_IMPORT], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert ended.returncode == terminal.INTERRUPTED
-    assert ended.stderr == "\ngapscope: interrupted; nothing was written.\n"
+    assert ended.stderr == "\ngapscope: interrupted; nothing is half written, finished runs stay.\n"
 
 
 def test_stores_come_from_the_environment_else_from_the_project(tmp_path: Path) -> None:
