@@ -6,9 +6,6 @@ comes when follows from when the replay answered, so the two part at some pass a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -27,18 +24,17 @@ from engine.traces.tree import Trace
 Ints = npt.NDArray[np.int64]
 
 
-def check_closed_loop(bundle: Bundle, trace: Trace, knobs: Mapping[str, Any] | None = None) -> TimedParity:
+def check_closed_loop(bundle: Bundle, trace: Trace) -> TimedParity:
     """Replay the trace of a measured run in a closed loop with its durations, and compare pass by pass, by order.
 
     Requests are paired by the turns of the trace that they play. Of the divergences only the first is kept: what comes
-    after it follows from it. ``knobs`` are changes to the settings that the run's record tells.
+    after it follows from it.
 
     Raises:
         GapscopeError: see :func:`engine.parity.check_parity`; the settings cannot be replayed.
     """
     recorded = read_recorded(bundle)
-    asked = {"timing": "measured", "measured_match": "geometry", **(knobs or {})}
-    values = knob_table.resolve(asked, knobs_from_run(bundle))
+    values = knob_table.resolve({"timing": "measured", "measured_match": "geometry"}, knobs_from_run(bundle))
     model = measured_model(bundle)
     replayed = simulate(trace, values, build_timing(values, model), model)
     names = _source_turns(bundle, recorded)
