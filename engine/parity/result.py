@@ -147,12 +147,8 @@ class ParityResult:
 
     def describe(self) -> str:
         """In words: what agrees, what had to be inferred, and where the first differences are."""
-        blocks = "cache events not recorded"
-        if self.stored is not None:
-            blocks = (
-                f"stored {self.stored_equal:,} of {self.stored:,}, removed {self.removed_equal:,} of "
-                f"{self.removed:,} blocks equal in order"
-            )
+        blocks = blocks_in_words((self.stored_equal, self.stored), (self.removed_equal, self.removed))
+        blocks = blocks or "cache events not recorded"
         lines = [f"{self.core:<9} {self.equal_passes:,} of {self.passes:,} passes equal; {blocks}"]
         if (self.stored, self.removed) != (self.replay_stored, self.replay_removed):
             lines.append(
@@ -172,6 +168,13 @@ def in_words(batch: Batch) -> str:
     """The members of a batch."""
     words = (f"{name} ({tokens} token{'s' * (tokens != 1)} after {before})" for name, before, tokens in batch)
     return ", ".join(words) or "nobody"
+
+
+def blocks_in_words(stored: tuple[int | None, int | None], removed: tuple[int | None, int | None]) -> str:
+    """How many blocks are equal in order, each of how many; empty where nobody counted them."""
+    if None in (*stored, *removed):
+        return ""
+    return "stored {:,} of {:,}, removed {:,} of {:,} blocks equal in order".format(*stored, *removed)
 
 
 def _count(value: int | None) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.bundle.schema import DIVERGENCE_CAUSES, PARITY_CHECKS, TABLES
-from engine.parity.result import Batch, in_words
+from engine.parity.result import Batch, blocks_in_words, in_words
 
 DETAILED = 10_000
 """Divergences that are kept whole; of more only the causes are counted."""
@@ -125,13 +125,9 @@ class TimedParity:
     def describe(self, whole: int = 1) -> str:
         """In words: the shares, the causes, and the first ``whole`` divergences."""
         share = "" if self.share is None else f" ({100 * self.share:.2f} %)"
-        blocks = ""
-        if self.stored is not None:
-            blocks = (
-                f"; stored {self.stored_equal:,} of {self.stored:,}, removed {self.removed_equal:,} of "
-                f"{self.removed:,} blocks equal in order"
-            )
-        lines = [f"by {self.check:<8} {self.equal_passes:,} of {self.passes:,} passes equal{share}{blocks}"]
+        blocks = blocks_in_words((self.stored_equal, self.stored), (self.removed_equal, self.removed))
+        counted = f"{self.equal_passes:,} of {self.passes:,} passes equal{share}"
+        lines = [f"by {self.check:<8} " + "; ".join(words for words in (counted, blocks) if words)]
         if self.way is not None:
             lines.append(
                 f"  {way_in_words(self.way)}; it says the pass of {self.on_time:,} of {self.requests:,} requests"
