@@ -7,13 +7,13 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import plotly.graph_objects as go
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import streamlit as st
 
 from dashboard.charts.answer import Answer
+from dashboard.charts.checked import Checked
 from dashboard.charts.figures import Figure
 from dashboard.charts.identity import STATES
 from dashboard.charts.tables import column_config, markdown_table
@@ -67,7 +67,7 @@ def draw(
         elif figure is not None:
             options: dict[str, Any] = {"on_select": on_select, "selection_mode": selection} if on_select else {}
             selected = st.plotly_chart(
-                go.Figure(figure),
+                Checked(figure),
                 key=f"plot-{key}",
                 config=CONFIG | {"toImageButtonOptions": {"filename": f"gapscope-{key}", "scale": 2}},
                 alt=f"{title}. {_spoken(frame, sides)}",

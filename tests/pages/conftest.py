@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import plotly.graph_objects as go
 import pytest
 from streamlit.testing.v1 import AppTest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 import synthetic
+
+from dashboard.charts import draw
+from dashboard.charts.checked import Checked
 
 PAGES = Path(__file__).resolve().parents[2] / "dashboard" / "pages"
 ENTRY = Path(__file__).parent / "entry.py"
@@ -30,6 +35,17 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     synthetic.write(store, "measured", "thin", tables=("requests",))
     synthetic.write(store, "measured", "broken", speed=1.5, failed=True)
     return store
+
+
+@pytest.fixture(autouse=True)
+def _figures_pass_the_checks_of_plotly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every figure that a page draws is looked at by plotly as well, property by property."""
+
+    def checked(figure: dict[str, Any]) -> Checked:
+        go.Figure(figure)
+        return Checked(figure)
+
+    monkeypatch.setattr(draw, "Checked", checked)
 
 
 @pytest.fixture
