@@ -38,7 +38,7 @@ def _silent(part: Part) -> bool:
 
 def _cells(found: Decomposition, part: Part) -> tuple[str, ...]:
     """One part as text, in the order of PARTS_HEAD."""
-    share = f"{(part.value_ms or 0.0) / found.gap:+.0%}" if found.gap else NOTHING
+    share = f"{round((part.value_ms or 0.0) / found.gap, 2) + 0.0:+.0%}" if found.gap else NOTHING
     noise = NOTHING if part.low_ms is None or part.high_ms is None else f"{part.low_ms:+,.2f}..{part.high_ms:+,.2f}"
     return "", part.label, f"{part.value_ms or 0.0:+,.2f}", share, noise, part.state
 

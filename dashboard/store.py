@@ -248,8 +248,9 @@ class Store:
         """The table of the source-turns that a matched population shares with its counterpart."""
         if population.counterpart is None:
             raise ValueError("a matched population needs its counterpart: Population.for_side")
-        self._load(population.counterpart)
-        requests, other = _relation(run_id, "requests"), _relation(population.counterpart, "requests")
+        recorded = "requests" in self._load(population.counterpart)
+        requests = _relation(run_id, "requests")
+        other = _relation(population.counterpart, "requests") if recorded else "no_requests"
         tolerance = {"matched": -1, "matched_near": population.tolerance_tokens, "matched_exact": 0}[population.subset]
         table = f"matched_{_digest(run_id)}_{_digest(population.counterpart)}_{population.phase}_{tolerance + 1}"
 

@@ -6,7 +6,7 @@ Arrays travel as float32, a line holds at most a few hundred points, and every a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -107,6 +107,12 @@ def lines(
     height: int = style.HEIGHT,
 ) -> Figure:
     """Several lines over one pair of axes."""
+    if y.range is None and not y.log and series:
+        values = np.concatenate([np.asarray(one.y, dtype=np.float64) for one in series])
+        known = values[np.isfinite(values)]
+        top = 1.0 if y.percent or not known.any() else 0.0
+        if known.size and known.min() == known.max() and 0 <= known.max() <= top:
+            y = replace(y, range=(0.0, 1.05))  # a flat line would stand between -1 and 1, or at 200 %
     return compose([line(one, dark=dark, step=step, markers=markers) for one in series], x, y, dark=dark, height=height)
 
 

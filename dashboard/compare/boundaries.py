@@ -15,7 +15,7 @@ import numpy as np
 from dashboard.compare.decomposition import clock_problem
 from dashboard.compare.noise import COVERED, closed_lanes, lane_weights
 from dashboard.metrics import METRICS, MS_PER_NS, Estimator, Population
-from dashboard.queries.stages import Flags, Floats, Ints, StageRows, mostly, pairs, stage_rows
+from dashboard.queries.stages import NEARLY_ALL, Flags, Floats, Ints, StageRows, mostly, pairs, stage_rows
 from dashboard.samples import percentile
 from dashboard.store import Store
 
@@ -129,20 +129,21 @@ class Boundaries:
     def _add(self, run_id: str, rows: StageRows, population: Population) -> None:
         """Take a repeat along, where it recorded every boundary."""
         moments, own = _moments(rows), rows.of(population)
-        if all(mostly(~np.isnan(moments[name][own])) for name in self.boundaries):
+        if all(mostly(~np.isnan(moments[name][own]), NEARLY_ALL) for name in self.boundaries):
             self._repeats[run_id] = len(self.rows)
             self.rows.append(rows)
             self._moments.append(moments)
             self._members.append(own)
 
     def _recorded(self) -> list[str]:
-        """Boundaries up to the last one asked for that most requests of every run have."""
+        """Boundaries up to the last one asked for that nearly all requests of every run have."""
         names = list(BOUNDARIES)
         last = "first_visible" if self.until == "ttft" else "last_visible"
         found = []
         for name in names[: names.index(last) + 1]:
             known = [
-                mostly(~np.isnan(moments[name][own])) for moments, own in zip(self._moments, self._members, strict=True)
+                mostly(~np.isnan(moments[name][own]), NEARLY_ALL)
+                for moments, own in zip(self._moments, self._members, strict=True)
             ]
             if name in ALWAYS or (all(known) and not (name in _ENGINE and self.problem)):
                 found.append(name)

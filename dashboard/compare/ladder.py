@@ -98,7 +98,9 @@ class Gap:
     """The whole gap of a number, from prediction to measurement, and the step that holds most of it.
 
     ``step``, ``difference`` and ``share`` (of the gap) are None where there is no gap. ``canceling`` are the largest
-    steps of either sign where both exceed the noise, else empty. ``why`` says why there is no gap to share.
+    steps of either sign where both exceed the noise, else empty; ``net`` is what they and the steps between them come
+    to, and ``beside`` the step with the largest part of the gap outside of them. ``why`` says why there is no gap to
+    share.
     ``exact_scheduler`` says that by arrival pass the scheduler formed every recorded batch, and that the prediction has
     its settings.
     """
@@ -112,6 +114,8 @@ class Gap:
     difference: float | None = None
     share: float | None = None
     canceling: tuple[Step, ...] = ()
+    net: float | None = None
+    beside: Step | None = None
     why: str = ""
     exact_scheduler: bool = False
 
@@ -271,7 +275,13 @@ def _gap(key: Key, values: Mapping[int, Number], spread: Noise | None, found: Se
     if not gap:
         return Gap(key, prediction, measured, gap, spread, canceling=canceling, why="prediction and measured are equal")
     step, difference = max(told, key=lambda one: one[1] / gap)
-    return Gap(key, prediction, measured, gap, spread, step, difference, difference / gap, canceling)
+    net, beside = None, None
+    if canceling:
+        low, high = canceling[0].left, canceling[-1].right
+        net = sum(moved for one, moved in told if low <= one.left and one.right <= high)
+        outside = [one for one in told if not (low <= one[0].left and one[0].right <= high)]
+        beside = max(outside, key=lambda one: one[1] / gap, default=(None, 0.0))[0]
+    return Gap(key, prediction, measured, gap, spread, step, difference, difference / gap, canceling, net, beside)
 
 
 def _whole(found: Sequence[Step], step: Step, since: int) -> Step:

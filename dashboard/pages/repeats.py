@@ -93,7 +93,7 @@ for side, places in standing:
         height=420,
     )
 draw(
-    replace(frame, replays=()),
+    frame,
     "near",
     "Measured runs that are no repeats, and the identity fields in the way",
     repeats.near_table(near_repeats(store, run)),

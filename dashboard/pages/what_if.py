@@ -63,7 +63,9 @@ job_list = st.container()
 values: dict[str, Any] = {}
 for group, title in GROUPS.items():
     knobs = [knob for knob in KNOBS if knob.group == group]
-    with st.expander(title, expanded=group in ("client", "scheduler", "capacity"), key=f"group-{group}"):
+    changed_here = any(st.session_state.get(KNOB_PREFIX + one.name, now[one.name]) != now[one.name] for one in knobs)
+    shown = changed_here or group in ("client", "scheduler", "capacity")
+    with st.expander(title, expanded=shown, key=f"group-{group}"):
         for first in range(0, len(knobs), COLUMNS):
             columns = st.columns(COLUMNS, vertical_alignment="bottom")
             for column, knob in zip(columns, knobs[first : first + COLUMNS], strict=False):

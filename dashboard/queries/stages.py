@@ -18,8 +18,10 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 MOSTLY = 0.5
-"""Share of requests that must know a moment or a stage for it to count as recorded: the few that know what the others
-do not (requests of one token have no last token of their own) are another kind of request."""
+"""Share of requests that must know a stage for it to count as recorded: the few that know what the others do not
+(requests of one token have no last token of their own) are another kind of request."""
+NEARLY_ALL = 0.95
+"""The same where requests that do not know it are left out, as it is seldom by chance who they are."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,9 +60,9 @@ class Pairs:
     sql: str
 
 
-def mostly(known: Flags) -> bool:
+def mostly(known: Flags, share: float = MOSTLY) -> bool:
     """Whether enough of them are known; none of nothing."""
-    return bool(known.size and known.mean() >= MOSTLY)
+    return bool(known.size and known.mean() >= share)
 
 
 def stage_rows(store: Store, run_id: str) -> StageRows:

@@ -105,11 +105,16 @@ def test_a_boundary_that_one_side_lacks_merges_its_stages(tmp_path: Path, left: 
         assert means[0 if both.boundaries[0] == "dispatched" else 1 :].sum() == pytest.approx(total)
 
 
-def test_a_request_without_a_boundary_is_counted_and_left_out(tmp_path: Path) -> None:
-    left = measured_rows()
-    left["requests"][1] |= {"received_ns": None}
-    both = found(tmp_path / "store", left)
-    assert (both.dropped, both.group(0, both.complete).n) == ([1, 0], 1)
+@pytest.mark.parametrize(("lacking", "left_out"), [(1, 1), (2, 2), (3, 0)])
+def test_a_few_requests_without_a_boundary_are_left_out_and_more_merge_it(
+    tmp_path: Path, lacking: int, left_out: int
+) -> None:
+    rows = [request(f"r{n:02}", received_ns=None if n < lacking else 5 * MS) for n in range(40)]
+    runs = [write(tmp_path, "real", rows, record=CLOCK)]
+    runs.append(write(tmp_path, "told", [request(f"r{n:02}") for n in range(40)], record=CLOCK, kind="replay"))
+    both = Boundaries(Store([tmp_path]), runs, [HEADLINE, HEADLINE])
+    assert (both.dropped, both.group(0, both.complete).n) == ([left_out, 0], 40 - left_out)
+    assert ("received" in both.merged) == (lacking == 3)  # 3 of 40 are more than one in twenty
 
 
 def test_a_boundary_that_only_a_few_requests_have_is_merged(tmp_path: Path) -> None:

@@ -385,7 +385,9 @@ def test_knobs_that_contradict_each_other_are_said_before_anything_runs(opened: 
 
 
 @pytest.mark.parametrize("page", [name for name in PAGES if name not in ("runs", "what_if", "ledger")])
-def test_a_sweep_as_the_measured_run_is_answered_in_words(opened: Open, page: str) -> None:
+def test_a_sweep_on_either_side_is_answered_in_words(opened: Open, page: str) -> None:
+    app = opened(SAMPLES, page, m=run_id(SAMPLES, "ample8"), r=run_id(SAMPLES, "fpm_sweep"))
+    assert not app.exception
     app = opened(SAMPLES, page, m=run_id(SAMPLES, "fpm_sweep"), r=run_id(SAMPLES, "ample8-predicted"))
     assert not app.exception
     told = words(app) + " ".join(box.value for box in (*app.info, *app.error))
