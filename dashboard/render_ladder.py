@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.compare.ladder import Change, Climb, Gap, Step
+from dashboard.compare.climb import Change, Climb, Gap, Step
 from dashboard.compare.numbers import Key
 from dashboard.metrics import LADDER_NUMBERS
 from dashboard.render import NOTHING, grid, shown_unit, shown_value
-from engine.ladder.rungs import RUNGS
+from engine.ladder.rungs import PARITY_RUNG, RUNGS
 
 SUMMED_UP = (
     Key("ttft", "mean"),
@@ -25,6 +25,8 @@ FEEDBACK = {2, 4}
 BATCHES = 5
 """The rung that takes the batches."""
 MANY = 1.5
+FOREIGN = 0.1
+"""Share of the pass time of rung 4 from which on it is said that its shapes were not recorded."""
 
 
 def name_of(key: Key) -> str:
@@ -114,8 +116,18 @@ def _taken_together(gap: Gap) -> str:
     return f"{words}; of the other steps the {gap.beside.layer} ({gap.beside.rungs}) holds most, {other}."
 
 
-def settings_words(climb: Climb) -> str:
-    """The settings in which prediction and recording are known to differ; empty where there are none."""
+def doubts(climb: Climb) -> list[str]:
+    """What to know before the steps are read: settings that differ, and pass times that rest on other shapes."""
+    found = [words for words in (_settings_words(climb),) if words]
+    if climb.foreign is not None and climb.foreign > FOREIGN:
+        found.append(
+            f"{climb.foreign:.0%} of the pass time of rung {PARITY_RUNG} rests on recorded passes of another shape, as "
+            "its batches were never recorded: the steps to it and from it are the less certain for that."
+        )
+    return found
+
+
+def _settings_words(climb: Climb) -> str:
     told = (
         f"{setting.label} {setting.predicted}, recorded {setting.recorded} ({RUNGS[setting.rung].isolates})"
         for setting in climb.settings
@@ -133,7 +145,7 @@ def ladder_text(climb: Climb, form: str, why: Mapping[int, str] | None = None) -
     bullet = "- " if markdown else "  "
     head = [f"{'# ' if markdown else ''}ladder of measured {climb.measured}, prediction {climb.base}", ""]
     head += [f"{bullet}population: {climb.population.words}", f"{bullet}percentiles: {climb.estimator.words}"]
-    head += [bullet + words for words in (settings_words(climb),) if words]
+    head += [bullet + words for words in doubts(climb)]
     parts = ["\n".join(head), _rung_rows(climb, why, markdown), _step_rows(climb, markdown)]
     parts.append(
         "Differences lead from the prediction to the measurement, in the number's unit; they sum to the gap. "
@@ -153,18 +165,21 @@ def _rung_rows(climb: Climb, why: Mapping[int, str], markdown: bool) -> str:
 
 
 def _step_rows(climb: Climb, markdown: bool) -> str:
-    head = ("metric", "unit", "prediction", *(f"{s.left}→{s.right}" for s in climb.steps), "measured", "gap", "largest")
+    steps = [f"{step.left}→{step.right}" for step in climb.steps]
+    head = ("metric", "unit", "prediction", *steps, "measured", "gap", "largest", "n predicted", "n measured")
     rows = []
     for key, gap in climb.gaps.items():
         rows.append(
             (
-                name_of(key),
+                name_of(key) + " (few)" * gap.weak,
                 shown_unit(key.unit),
                 shown_value(gap.prediction.value, key.unit),
                 *(cell(step.changes[key], key) for step in climb.steps),
                 shown_value(gap.measured.value, key.unit),
                 signed(gap.gap, key.unit) + (" ~" if gap.inside and gap.gap else ""),
                 _largest(gap),
+                f"{gap.prediction.n:,}",
+                f"{gap.measured.n:,}",
             )
         )
     return grid(head, rows, markdown)
@@ -184,6 +199,7 @@ def ladder_json(climb: Climb, why: Mapping[int, str]) -> dict[str, Any]:
         "base": climb.base,
         "population": climb.population.name,
         "estimator": climb.estimator.value,
+        "foreign_pass_time": climb.foreign,
         "settings": [
             {"setting": one.label, "predicted": one.predicted, "recorded": one.recorded, "rung": one.rung}
             for one in climb.settings
@@ -210,6 +226,8 @@ def _number_json(key: Key, gap: Gap, steps: Sequence[Step]) -> dict[str, Any]:
         "unit": key.unit,
         "prediction": gap.prediction.value,
         "measured": gap.measured.value,
+        "n": [gap.prediction.n, gap.measured.n],
+        "too_few_values": gap.weak,
         "gap": gap.gap,
         "inside_noise": gap.inside,
         "noise": None if gap.noise is None else {"low": gap.noise.low, "high": gap.noise.high, "from": gap.noise.words},

@@ -11,7 +11,7 @@ from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.ladder_steps import DEFINITION, label, over
-from dashboard.compare.ladder import Climb
+from dashboard.compare.climb import Climb
 from dashboard.render import shown_unit
 from dashboard.render_ladder import cell, name_of, signed
 from dashboard.store import Store
@@ -69,7 +69,7 @@ def heat(climb: Climb, dark: bool) -> tuple[Answer, Figure]:
             else:
                 z[row, column] = relative
                 text[row][column] = f"{relative:+.1%}{mark}"
-    labels = [name_of(key) for key in keys]
+    labels = [name_of(key) + " (few)" * climb.gaps[key].weak for key in keys]
     limit = min(max(float(np.nanmax(np.abs(z), initial=0.0)), 0.01), 0.5)
     figure = figures.heat(
         names,
@@ -92,12 +92,15 @@ def heat(climb: Climb, dark: bool) -> tuple[Answer, Figure]:
     columns = [Column("number", "Number", pinned=True), Column("unit", "Unit")]
     columns += [Column(f"s{at}", name.replace("<br>", " ")) for at, name in enumerate(names)]
     columns.append(Column("largest", "Largest part"))
+    columns += [Column("predicted_n", "n predicted", "%d"), Column("measured_n", "n measured", "%d")]
     table = pa.table(
         {
             "number": labels,
             "unit": [shown_unit(key.unit) for key in keys],
             **{f"s{at}": [cell(climb.steps[at].changes[key], key) for key in keys] for at in range(len(climb.steps))},
             f"s{len(steps)}": [signed(gap.gap, key.unit) for key, gap in climb.gaps.items()],
+            "predicted_n": [gap.prediction.n for gap in climb.gaps.values()],
+            "measured_n": [gap.measured.n for gap in climb.gaps.values()],
             "largest": [f"{gap.step.layer}, {gap.share:.0%}" if gap.step else gap.why for gap in climb.gaps.values()],
         }
     )

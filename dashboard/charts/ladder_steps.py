@@ -11,7 +11,7 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.style import ROLES
-from dashboard.compare.ladder import TOP, Climb, Gap, Step
+from dashboard.compare.climb import TOP, Climb, Gap, Step
 from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Key
 from dashboard.metrics import METRICS

@@ -62,9 +62,12 @@ def words(found: Decomposition, allowed: Tolerance, pair: tuple[Part, Part]) -> 
     """The warning, with its numbers."""
     over, under = pair
     gap = found.gap or 0.0
+    close = any(round(abs(_value(part)), 2) <= round(allowed.ms, 2) for part in pair)
+    digits = 4 if close else 2  # as many as show that it is larger
     return (
-        f"Errors cancel in the mean {found.label}: {_lower(over.label)} {_value(over):+.2f} ms against "
-        f"{_lower(under.label)} {_value(under):+.2f} ms, each larger than {allowed.ms:.2f} ms ({allowed.source}); "
+        f"Errors cancel in the mean {found.label}: {_lower(over.label)} {_value(over):+.{digits}f} ms against "
+        f"{_lower(under.label)} {_value(under):+.{digits}f} ms, each larger than {allowed.ms:.{digits}f} ms "
+        f"({allowed.source}); "
         f"the gap itself, {gap:+.2f} ms, is {'within' if abs(gap) <= allowed.ms else 'outside'} it."
     )
 

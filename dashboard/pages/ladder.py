@@ -7,12 +7,13 @@ from dashboard.charts import joblist, ladder, parity
 from dashboard.charts.draw import draw
 from dashboard.charts.ladder_steps import waterfall
 from dashboard.charts.style import ROLES
-from dashboard.compare.ladder import TOP, base_of, climb
+from dashboard.compare.climb import TOP
+from dashboard.compare.ladder import base_of, climb
 from dashboard.compare.numbers import Key
 from dashboard.frame import escape
 from dashboard.jobs import ladder as ladder_jobs
 from dashboard.queries.parity import checks
-from dashboard.render_ladder import name_of, sentences, settings_words
+from dashboard.render_ladder import doubts, name_of, sentences
 from engine.ladder.rungs import PARITY_RUNG
 
 frame, store, roots = widgets.frame("ladder"), widgets.store(), widgets.roots()
@@ -35,7 +36,7 @@ job = ladder_jobs.latest(roots[-1], measured, base)
 
 rungs = ladder.rungs(store, found, ladder_jobs.reasons(job))
 draw(frame, "rungs", "Rungs from prediction to measurement", rungs, sides=pair)
-if words := settings_words(found):
+for words in doubts(found):
     st.warning(escape(words))
 with st.container(horizontal=True, vertical_alignment="center"):
     idle = found.missing and (job is None or job.final)

@@ -11,7 +11,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from planted import planted_store
 
-from dashboard.compare.ladder import Climb, climb
+from dashboard.compare.climb import Climb
+from dashboard.compare.ladder import climb
 from dashboard.compare.numbers import Key
 from dashboard.render_ladder import sentences
 from dashboard.store import Store

@@ -12,7 +12,8 @@ from small_runs import MS
 from dashboard import pairs
 from dashboard.catalogue import Catalogue
 from dashboard.cli import main
-from dashboard.compare.ladder import KEYS, TOP, base_of, climb, rungs_of
+from dashboard.compare.climb import TOP
+from dashboard.compare.ladder import KEYS, base_of, climb, rungs_of
 from dashboard.compare.numbers import Key
 from dashboard.jobs import what_if
 from dashboard.metrics import LADDER_NUMBERS
@@ -156,7 +157,7 @@ def test_a_gap_inside_the_noise_names_no_layer_but_what_cancels(tmp_path: Path) 
     assert said[0].startswith("The whole TTFT mean gap, +1.00 ms, lies inside the noise")
     assert "+31.00 ms and" in said[1]
     row = next(line for line in ladder_text(found, "markdown").splitlines() if line.startswith("| TTFT mean"))
-    assert row.endswith("| +1.00 ~ | – |")
+    assert row.endswith("| +1.00 ~ | – | 4 | 4 |")
 
 
 @pytest.mark.parametrize(("equal", "seats", "said"), [(100, 16, True), (99, 16, False), (100, 32, False)])
@@ -180,6 +181,27 @@ def test_a_scheduler_that_forms_every_recorded_batch_is_not_blamed(
     assert any("no error of the scheduler" in sentence for sentence in words) == said
     told = f"running requests at most {seats}, recorded 16 ({LAYERS[5]})"
     assert (told in ladder_text(found, "table")) == (seats != 16)
+
+
+@pytest.mark.parametrize(("clamped_ms", "said"), [(10, False), (30, True)])
+def test_pass_times_of_other_shapes_are_told(tmp_path: Path, clamped_ms: int, said: bool) -> None:
+    measured, base = ladder(tmp_path, {0: 80, 6: 100})
+    lineage = {"rung": 4, "ladder": {"measured": measured, "base": base, "taken": [], "left": []}}
+    cells = [
+        {"class": "mixed", "resolution": "clamped", "count": 1, "modelled_ns": clamped_ms * MS},
+        {"class": "mixed", "resolution": "interpolated", "count": 1, "modelled_ns": (100 - clamped_ms) * MS},
+    ]
+    write(tmp_path, "predicted-rung4", 80, kind="replay", lineage=lineage, coverage=cells)
+    text = ladder_text(climb(Store([tmp_path]), measured, base), "table")
+    assert (f"{clamped_ms}% of the pass time of rung 4 rests on recorded passes of another shape" in text) == said
+
+
+def test_numbers_stand_with_what_they_rest_on(tmp_path: Path) -> None:
+    measured, base = ladder(tmp_path, {0: 80, 6: 100})
+    rows = ladder_text(climb(Store([tmp_path]), measured, base), "markdown").splitlines()
+    mean, p99 = (next(row for row in rows if row.startswith(f"| TTFT {name}")) for name in ("mean", "p99"))
+    assert mean.endswith("| 4 | 4 |")
+    assert p99.startswith("| TTFT p99 (few) |")  # four values, where a p99 needs a hundred
 
 
 def test_a_step_inside_the_noise_cancels_nothing(tmp_path: Path) -> None:
