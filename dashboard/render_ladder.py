@@ -98,7 +98,8 @@ def sentences(gap: Gap) -> list[str]:
                 "the client may be the other side of an error of the timing model (or of the scheduler's settings)."
             )
             found.append(_taken_together(gap))
-    if gap.exact_scheduler and any(step and BATCHES in step.taken for step in (gap.step, *gap.canceling)):
+    named = (gap.step, *gap.canceling, gap.beside)
+    if gap.exact_scheduler and any(step and BATCHES in step.taken for step in named):
         found.append(
             "Fed by arrival pass, the scheduler forms every recorded batch: the step to rung 5 is no error of the "
             "scheduler, but what passes last once a request came a pass earlier or later than recorded."
@@ -109,11 +110,13 @@ def sentences(gap: Gap) -> list[str]:
 def _taken_together(gap: Gap) -> str:
     """What steps that may be one error come to, and what stands beside them."""
     first, last = gap.canceling[0].left, gap.canceling[-1].right
-    words = f"Taken together, rungs {first} to {last} move the {name_of(gap.key)} by {with_unit(gap.net, gap.key)}"
+    words = (
+        f"The steps from rung {first} to {last} together move the {name_of(gap.key)} by {with_unit(gap.net, gap.key)}"
+    )
     if gap.beside is None:
-        return f"{words}; no other step moves it."
+        return f"{words}; no other step exceeds the noise."
     other = with_unit(gap.beside.changes[gap.key].difference, gap.key)
-    return f"{words}; of the other steps the {gap.beside.layer} ({gap.beside.rungs}) holds most, {other}."
+    return f"{words}; of the others the {gap.beside.layer} ({gap.beside.rungs}) is the largest, {other}."
 
 
 def doubts(climb: Climb) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import streamlit as st
@@ -21,23 +22,28 @@ WORDS = {
 }
 
 
-def show(store: Path, does: str) -> None:
-    """The latest jobs of a kind; while one is under way, twice a second."""
-    found = [job for job in jobs.list_jobs(store) if job.spec.get("do") == does]
+def show(store: Path, does: str, **about: str) -> None:
+    """The latest jobs of a kind, or those of them about something; while one is under way, twice a second."""
+    found = _found(store, does, about)
     if not found:
         return
     if any(not job.final for job in found):
-        _watched(store, does)
+        _watched(store, does, about)
     else:
         _rows(found[:SHOWN])
 
 
 @st.fragment(run_every=0.5)
-def _watched(store: Path, does: str) -> None:
-    found = [job for job in jobs.list_jobs(store) if job.spec.get("do") == does]
+def _watched(store: Path, does: str, about: Mapping[str, str]) -> None:
+    found = _found(store, does, about)
     if all(job.final for job in found):
         st.rerun()  # the whole page, which stops watching and shows the run
     _rows(found[:SHOWN])
+
+
+def _found(store: Path, does: str, about: Mapping[str, str]) -> list[Job]:
+    wanted = {"do": does, **about}
+    return [job for job in jobs.list_jobs(store) if wanted.items() <= {**job.spec, "stores": ""}.items()]
 
 
 def _rows(found: list[Job]) -> None:

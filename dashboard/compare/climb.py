@@ -81,7 +81,7 @@ class Gap:
 
     ``step``, ``difference`` and ``share`` (of the gap) are None where there is no gap. ``canceling`` are the largest
     steps of either sign where both exceed the noise, else empty; ``net`` is what they and the steps between them come
-    to, and ``beside`` the step with the largest part of the gap outside of them. ``why`` says why there is no gap to
+    to, and ``beside`` the largest step outside of them that exceeds the noise. ``why`` says why there is no gap to
     share.
     ``exact_scheduler`` says that by arrival pass the scheduler formed every recorded batch, and that the prediction has
     its settings.

@@ -37,6 +37,9 @@ PARTS: dict[str, str] = {
 }
 """The parts in the order of a request's life, and what a chart calls them."""
 
+FEW_SHARED = 0.5
+"""Share of the smaller side below which the shared source-turns are said to be few."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -275,7 +278,13 @@ def _missing(scope: Scope, clocks: str) -> dict[str, str]:
 def _note(scope: Scope, missing: dict[str, str]) -> str:
     if not scope.shared:
         return "The two sides share no source-turn, so nothing can be taken apart."
-    words = [f"Taken apart over the {scope.shared:,} source-turns that have a value on both sides."]
+    left, right = scope.successes
+    words = [
+        f"Taken apart over the {scope.shared:,} source-turns that have a value on both sides, of {left:,} measured and "
+        f"{right:,} replayed."
+    ]
+    if scope.shared < FEW_SHARED * min(left, right):
+        words.append("That is the smaller part: what holds of them need not hold of the rest, the part of the cohort.")
     words += list(dict.fromkeys(missing.values()))
     if scope.unsplit:
         words.append(f"Of {scope.unsplit:,} of them something is not recorded, and that time is not split.")

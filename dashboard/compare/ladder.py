@@ -169,8 +169,9 @@ def _gap(key: Key, values: Mapping[int, Number], spread: Noise | None, found: Se
     if canceling:
         low, high = canceling[0].left, canceling[-1].right
         net = sum(moved for one, moved in told if low <= one.left and one.right <= high)
-        outside = [one for one in told if not (low <= one[0].left and one[0].right <= high)]
-        beside = max(outside, key=lambda one: one[1] / gap, default=(None, 0.0))[0]
+        others = [one for one in told if not (low <= one[0].left and one[0].right <= high)]
+        large = [one for one in others if _large(one[0].changes[key])]
+        beside = max(large, key=lambda one: abs(one[1]), default=(None, 0.0))[0]
     return Gap(key, prediction, measured, gap, spread, step, difference, difference / gap, canceling, net, beside)
 
 

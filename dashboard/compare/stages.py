@@ -39,7 +39,8 @@ class Scope:
 
     ``complete``: value and n by lane of all successes of either side. ``both``: the same over shared source-turns,
     with the sums of each stage. ``known`` says of groups of stages whether most shared source-turns know them on both
-    sides (those of the others count as unknown); ``shared`` and ``unsplit`` count source-turns.
+    sides (those of the others count as unknown); ``shared`` and ``unsplit`` count source-turns, ``successes``
+    what has a value on either side.
     """
 
     metric: str
@@ -48,6 +49,7 @@ class Scope:
     known: dict[str, bool]
     reuse_known: bool
     shared: int
+    successes: tuple[int, int]
     unsplit: int
 
     @property
@@ -102,7 +104,8 @@ class Shared:
             self._by_lane(_stages(rows, turns[defined], metric, has, lags), at)
             for rows, turns in zip(self.sides, self._turns, strict=True)
         ]
-        complete = [self._complete(rows, flags, metric) for rows, flags in zip(self.sides, self._chosen, strict=True)]
+        valued = [self._valued(rows, flags, metric) for rows, flags in zip(self.sides, self._chosen, strict=True)]
+        complete = [self._complete(rows, flags, metric) for rows, flags in zip(self.sides, valued, strict=True)]
         return Scope(
             metric,
             (complete[0], complete[1]),
@@ -115,14 +118,17 @@ class Shared:
             },
             bool(passes.any()) and bool(has["reuse"][passes].all()),
             len(every),
+            (int(valued[0].sum()), int(valued[1].sum())),
             int((~whole).sum()),
         )
 
-    def _complete(self, rows: StageRows, chosen: Flags, metric: str) -> Columns:
-        """Value and n of every success with a value."""
+    def _valued(self, rows: StageRows, chosen: Flags, metric: str) -> Flags:
+        """Which successes have a value."""
         defined = chosen & ~np.isnan(rows[_VALUE[metric]])
-        if metric == "itl":
-            defined &= rows["visible_tokens"] > 1
+        return defined & (rows["visible_tokens"] > 1) if metric == "itl" else defined
+
+    def _complete(self, rows: StageRows, defined: Flags, metric: str) -> Columns:
+        """Value and n of every success with a value."""
         columns = {"n": _weight(rows, metric)[defined], "value": rows[_VALUE[metric]][defined]}
         return self._by_lane(columns, np.searchsorted(self.lanes, rows.lanes[defined]))
 

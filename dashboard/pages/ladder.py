@@ -47,7 +47,7 @@ with st.container(horizontal=True, vertical_alignment="center"):
         if number not in (0, TOP):
             label, said = f"Add rung {number}", f"Put {run_id} into the pair bar as a candidate"
             st.button(label, key=f"add-{number}", on_click=widgets.choose_candidate, args=(run_id,), help=said)
-joblist.show(roots[-1], ladder_jobs.DOES)
+joblist.show(roots[-1], ladder_jobs.DOES, measured=measured, base=base)
 if len(found.runs) == 2:
     st.info("No rung is in the store yet, so nothing tells the layers of the gap apart: build the ladder first.")
     st.stop()

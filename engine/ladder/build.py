@@ -176,6 +176,7 @@ class _Builder:
             arrivals=layers.load is not None,
             reuse=layers.forced,
             batches=layers.batches is not None,
+            knobs=self.pair.own,
         )
 
     def _with_parity(self, counterfactual: Counterfactual) -> tuple[Counterfactual, dict[str, pa.Table]]:

@@ -26,6 +26,7 @@ class Counterfactual:
         reuse: so are the tokens that each reuses at its first admission.
         batches: so is who is in each batch.
         parity: how well the scheduler follows the recording (``engine.parity``), by name of the check.
+        knobs: the settings of the prediction, against which those of the rung are named as changed.
     """
 
     rung: int
@@ -37,6 +38,7 @@ class Counterfactual:
     reuse: bool = False
     batches: bool = False
     parity: Mapping[str, Any] | None = None
+    knobs: Mapping[str, Any] | None = None
 
     def lineage(self) -> dict[str, Any]:
         """``rung`` and ``ladder`` of the lineage."""

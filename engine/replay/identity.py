@@ -183,10 +183,12 @@ def lineage_of(
 ) -> dict[str, Any]:
     """What the replay rests on, the timing model itself included, so that the run can be varied from its record alone.
 
-    ``knobs_changed`` has ``{name: {from, to}}`` against ``like``, or the defaults.
+    ``knobs_changed`` has ``{name: {from, to}}`` against ``like``, or the defaults; of a rung against the prediction.
     """
     like, counterfactual = about.get("like"), about.get("counterfactual")
     base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
+    if counterfactual is not None and counterfactual.knobs is not None:
+        base = dict(counterfactual.knobs)
     changed = {
         name: {"from": base[name], "to": value}
         for name, value in result.asked.items()

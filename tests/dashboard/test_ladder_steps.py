@@ -137,7 +137,9 @@ def test_client_and_timing_may_be_one_error_seen_twice(tmp_path: Path) -> None:
     said = sentences(climb(Store([tmp_path]), measured, base).gaps[TTFT])
     assert "+70.00 ms of +40.00 ms, 1.8 times the whole, which other steps hide" in said[0]
     assert "may be the other side of an error of the timing model" in said[2]
-    assert said[3] == "Taken together, rungs 1 to 4 move the TTFT mean by +40.00 ms; no other step moves it."
+    assert said[3] == (
+        "The steps from rung 1 to 4 together move the TTFT mean by +40.00 ms; no other step exceeds the noise."
+    )
 
 
 def test_what_may_be_one_error_is_taken_together_and_the_rest_named(tmp_path: Path) -> None:
@@ -145,8 +147,8 @@ def test_what_may_be_one_error_is_taken_together_and_the_rest_named(tmp_path: Pa
     said = sentences(climb(Store([tmp_path]), measured, base).gaps[TTFT])
     assert f"is the {LAYERS[2]} (rung 1 → 2): +60.00 ms of +60.00 ms" in said[0]
     assert said[3] == (
-        "Taken together, rungs 1 to 4 move the TTFT mean by +10.00 ms; of the other steps the memory model "
-        "(rung 0 → 1) holds most, +30.00 ms."
+        "The steps from rung 1 to 4 together move the TTFT mean by +10.00 ms; of the others the memory model "
+        "(rung 0 → 1) is the largest, +30.00 ms."
     )
 
 
