@@ -221,7 +221,7 @@ def unpack(archive: Path, target: Path) -> Path:
         elif tarfile.is_tarfile(archive):
             with tarfile.open(archive) as tarred:
                 _check_size(archive, sum(member.size for member in tarred.getmembers()))
-                tarred.extractall(target, filter="data")
+                _extract(archive, tarred, target)
         else:
             raise GapscopeError(
                 f"{archive.name} is neither a tar nor a zip file: pack the recording's folder into one."
@@ -235,6 +235,18 @@ def unpack(archive: Path, target: Path) -> Path:
         return found[0].parent
     inside = [path for path in target.iterdir() if not path.name.startswith(".")]
     return inside[0] if len(inside) == 1 else target
+
+
+def _extract(archive: Path, tarred: tarfile.TarFile, target: Path) -> None:
+    """Unpack plain files and folders; the first releases of Python 3.11 have no filter that looks for others."""
+    for member in tarred.getmembers():
+        inside = (target / member.name).resolve().is_relative_to(target.resolve())
+        if not inside or not (member.isfile() or member.isdir()):
+            raise GapscopeError(f"{archive.name} names {member.name}, no plain file inside its folder: not unpacked.")
+    if hasattr(tarfile, "data_filter"):
+        tarred.extractall(target, filter="data")
+    else:
+        tarred.extractall(target)
 
 
 def _check_size(archive: Path, size: int) -> None:

@@ -286,6 +286,37 @@ def test_an_archive_does_not_reach_outside_its_folder(tmp_path: Path, name: str)
     assert not (tmp_path / "outside.txt").exists()
 
 
+@pytest.mark.parametrize("filters", [True, False])
+@pytest.mark.parametrize(
+    ("name", "kind", "fine"),
+    [
+        ("rec/identity.json", tarfile.REGTYPE, True),
+        ("../outside.txt", tarfile.REGTYPE, False),
+        ("/gapscope-outside.txt", tarfile.REGTYPE, False),
+        ("rec/link", tarfile.SYMTYPE, False),
+        ("rec/pipe", tarfile.FIFOTYPE, False),
+    ],
+)
+def test_a_tar_holds_plain_files_inside_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: bytes, fine: bool, filters: bool
+) -> None:
+    if not filters:  # as in the first releases of Python 3.11
+        monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    elif not hasattr(tarfile, "data_filter"):
+        pytest.skip("this Python has no filters")
+    path = tmp_path / "rec.tar"
+    with tarfile.open(path, "w") as archive:
+        info = tarfile.TarInfo(name)
+        info.type, info.linkname = kind, "/etc/passwd"
+        archive.addfile(info)
+    if fine:
+        assert worker.unpack(path, tmp_path / "target") == tmp_path / "target" / "rec"
+        return
+    with pytest.raises(GapscopeError, match="no plain file inside its folder"):
+        worker.unpack(path, tmp_path / "target")
+    assert not list((tmp_path / "target").iterdir())
+
+
 def test_the_recording_is_found_inside_the_archive(tmp_path: Path) -> None:
     archive = tmp_path / "good.zip"
     with zipfile.ZipFile(archive, "w") as zipped:
