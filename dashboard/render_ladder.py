@@ -121,7 +121,9 @@ def _taken_together(gap: Gap) -> str:
 
 def doubts(climb: Climb) -> list[str]:
     """What to know before the steps are read: settings that differ, and pass times that rest on other shapes."""
-    found = [words for words in (_settings_words(climb),) if words]
+    found = []
+    if words := _settings_words(climb):
+        found.append(words)
     if climb.foreign is not None and climb.foreign > FOREIGN:
         found.append(
             f"{climb.foreign:.0%} of the pass time of rung {PARITY_RUNG} rests on recorded passes of another shape, as "

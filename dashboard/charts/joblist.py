@@ -24,7 +24,7 @@ WORDS = {
 
 def show(store: Path, does: str, **about: str) -> None:
     """The latest jobs of a kind, or those of them about something; while one is under way, twice a second."""
-    found = _found(store, does, about)
+    found = jobs.jobs_about(store, do=does, **about)
     if not found:
         return
     if any(not job.final for job in found):
@@ -35,15 +35,10 @@ def show(store: Path, does: str, **about: str) -> None:
 
 @st.fragment(run_every=0.5)
 def _watched(store: Path, does: str, about: Mapping[str, str]) -> None:
-    found = _found(store, does, about)
+    found = jobs.jobs_about(store, do=does, **about)
     if all(job.final for job in found):
         st.rerun()  # the whole page, which stops watching and shows the run
     _rows(found[:SHOWN])
-
-
-def _found(store: Path, does: str, about: Mapping[str, str]) -> list[Job]:
-    wanted = {"do": does, **about}
-    return [job for job in jobs.list_jobs(store) if wanted.items() <= {**job.spec, "stores": ""}.items()]
 
 
 def _rows(found: list[Job]) -> None:

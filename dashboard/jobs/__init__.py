@@ -139,6 +139,11 @@ def list_jobs(store: Path) -> list[Job]:
     return sorted(found, key=lambda job: (-job.created_s, job.id))
 
 
+def jobs_about(store: Path, **about: str) -> list[Job]:
+    """The jobs of a store that were asked for with these values, the newest first."""
+    return [job for job in list_jobs(store) if all(job.spec.get(name) == value for name, value in about.items())]
+
+
 def find(store: Path, job_id: str) -> Job | None:
     """The job of an id, if the store knows it."""
     if not job_id or not job_id.isalnum():

@@ -27,8 +27,7 @@ def spec(measured: str, base: str, stores: Sequence[Path]) -> dict[str, Any]:
 
 def latest(store: Path, measured: str, base: str) -> Job | None:
     """The newest job of this ladder."""
-    own = (job for job in jobs.list_jobs(store) if job.spec.get("do") == DOES)
-    return next((job for job in own if (job.spec.get("measured"), job.spec.get("base")) == (measured, base)), None)
+    return next(iter(jobs.jobs_about(store, do=DOES, measured=measured, base=base)), None)
 
 
 def reasons(job: Job | None) -> dict[int, str]:

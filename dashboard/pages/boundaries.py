@@ -32,18 +32,20 @@ for sentence in boundaries.said(frame, found):
     st.info(escape(sentence), icon=":material/info:")
 
 label = boundaries.METRICS[until].label
+stages, figure = boundaries.stacked(frame, found, both)
 draw(
     frame,
     "stages",
     f"Stages up to the end of {label}: mean of all requests, and of those with the largest {label}, ms",
-    *boundaries.stacked(frame, found, both),
+    stages,
+    figure,
     note="Each stage lies between two boundaries. Client, frontend, queue, GPU, output: the layer stands in the rows.",
 )
 draw(
     frame,
     "stage-rows",
     "Stage by stage",
-    boundaries.stacked(frame, found, both)[0],
+    stages,
     height=420,
 )
 draw(
