@@ -366,12 +366,21 @@ def _relation(run_id: str, table: str) -> str:
 def _register(cursor: duckdb.DuckDBPyConnection, run_id: str, table: str, path: str) -> None:
     relation = _relation(run_id, table)
     if table not in ("requests", "passes"):
-        cursor.read_parquet(path).create_view(relation, replace=True)
+        _whole(cursor, table, path).create_view(relation, replace=True)
         return
     raw = f"raw_{relation}"
-    cursor.read_parquet(path).create_view(raw, replace=True)
+    _whole(cursor, table, path).create_view(raw, replace=True)
     kind = "TABLE" if table == "requests" else "VIEW"
     cursor.execute(f"CREATE OR REPLACE {kind} {relation} AS {_text('_' + table).replace('{raw}', raw)}")
+
+
+def _whole(cursor: duckdb.DuckDBPyConnection, table: str, path: str) -> duckdb.DuckDBPyRelation:
+    """The file with every column of the schema: one that an earlier version did not know is NULL."""
+    file, schema = cursor.read_parquet(path), cursor.table(f"raw_no_{table}")
+    held = set(file.columns)
+    types = zip(schema.columns, schema.types, strict=True)
+    lacking = [f"NULL::{type_} AS {name}" for name, type_ in types if name not in held]
+    return file.project(", ".join(["*", *lacking])) if lacking else file
 
 
 def _words(names: Sequence[str]) -> str:

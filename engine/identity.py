@@ -234,6 +234,7 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
     },
     "definitions": {
         "first_token": _f("first-token rule"),
+        "end_of_latency": _f("end-of-latency rule"),
         "token_source": _f("source of token counts"),
         "tpot": _f("TPOT"),
         "itl": _f("ITL"),

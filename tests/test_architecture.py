@@ -67,7 +67,17 @@ LAYERS = {
     "engine.timing": {"engine.errors", "engine.bundle", "engine.identity"},
     "engine.serving": {"engine.errors", "engine.timing"},
     "engine.workload": {"engine.errors", "engine.traces", "engine.serving"},
-    "engine.importers": {"engine.errors", "engine.jsonl", "engine.bundle", "engine.identity", "engine.traces"},
+    "engine.intake": {"engine.errors"},
+    "engine.definitions": {"engine.identity"},
+    "engine.importers": {
+        "engine.errors",
+        "engine.jsonl",
+        "engine.intake",
+        "engine.bundle",
+        "engine.identity",
+        "engine.definitions",
+        "engine.traces",
+    },
 }
 
 

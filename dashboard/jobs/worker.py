@@ -197,7 +197,7 @@ def _import(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
     target = folder / "unpacked"
     source = unpack(uploads[0], target)
     try:
-        return {"run_id": import_any(source, store, skip_bad_rows=bool(spec.get("skip_bad_rows")))}
+        return {"run_ids": import_any(source, store, skip_bad_rows=bool(spec.get("skip_bad_rows")))}
     except GapscopeError as error:
         name = uploads[0].name
         raise GapscopeError(str(error).replace(str(source), name).replace(str(target), name)) from None

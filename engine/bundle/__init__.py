@@ -4,6 +4,7 @@ from engine.bundle.label import LABELS, make_label, replay_lineage
 from engine.bundle.ledger import ledger_of, ledger_problems
 from engine.bundle.manifest import Check, Phase
 from engine.bundle.reader import Bundle, find_bundle, list_bundles, measured_runs, open_bundle
+from engine.bundle.spool import Spool, spooled
 from engine.bundle.staging import clean_stale
 from engine.bundle.writer import BundleWriter, slugify
 
@@ -13,6 +14,7 @@ __all__ = [
     "BundleWriter",
     "Check",
     "Phase",
+    "Spool",
     "clean_stale",
     "find_bundle",
     "ledger_of",
@@ -23,4 +25,5 @@ __all__ = [
     "open_bundle",
     "replay_lineage",
     "slugify",
+    "spooled",
 ]

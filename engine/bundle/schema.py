@@ -17,6 +17,8 @@ KINDS = ("measured", "replay", "sweep", "imported_summary")
 PHASES = ("primer", "warmup", "profile", "grace", "drain", "cooldown")
 STATUSES = ("ok", "error", "rejected", "canceled", "in_flight", "never_issued")
 EVENT_KINDS = ("hit", "store", "evict", "clear", "preempt", "readmit")
+REPORTED_SCOPES = ("run", "warmup", "slice", "server", "gpu", "repeats")
+TELEMETRY_KINDS = ("server", "gpu", "network")
 PARITY_CHECKS = ("dispatch", "loop")
 DIVERGENCE_CAUSES = (
     "arrival_early",
@@ -78,6 +80,9 @@ TABLES: dict[str, Table] = {
             ("agent_depth", _i64),
             ("phase", _text),
             ("status", _text),
+            # The outcome in the tool's own word, and what an importer noticed about the row.
+            ("tool_status", _text),
+            ("flags", _text),
             ("error_type", _text),
             ("error_message", _text),
             ("worker_id", _text),
@@ -90,9 +95,17 @@ TABLES: dict[str, Table] = {
             ("last_visible_ns", _i64),
             ("end_ns", _i64),
             ("released_ns", _i64),  # the engine let it go: finished or aborted, its blocks free again
+            # The first content that is no reasoning, where the tool tells them apart.
+            ("first_output_ns", _i64),
+            # Time since dispatch, of tools that keep durations and no times; the times above are NULL then.
+            ("first_visible_after_ns", _i64),
+            ("first_output_after_ns", _i64),
+            ("last_visible_after_ns", _i64),
+            ("end_after_ns", _i64),
             ("input_tokens", _i64),
             ("requested_output_tokens", _i64),
             ("output_tokens", _i64),
+            ("reasoning_tokens", _i64),  # among the output tokens
             ("cached_tokens", _i64),
             ("recomputed_tokens", _i64),
             ("preemptions", _i64),
@@ -108,9 +121,11 @@ TABLES: dict[str, Table] = {
         [
             ("pass_index", _i64),
             ("step", _i64),
+            ("counter", _i64),  # the producer's own number of the pass, by worker and rank
             ("worker_id", _text),
             ("dp_rank", _i64),
             ("phase", _text),
+            ("segment", _text),  # part of a capture, in the producer's words: sweep or real
             ("start_ns", _i64),
             ("end_ns", _i64),
             ("duration_ns", _i64),
@@ -201,6 +216,7 @@ TABLES: dict[str, Table] = {
             ("request_id", _text),
             ("ordinal", _i64),
             ("time_ns", _i64),
+            ("after_ns", _i64),  # time since dispatch, of tools that keep no times
             ("tokens", _i64),
             ("visible", pa.bool_()),
         ],
@@ -253,6 +269,41 @@ TABLES: dict[str, Table] = {
         ("check", "pass_index", "cause", "explanation"),
         {"check": PARITY_CHECKS, "cause": DIVERGENCE_CAUSES},
     ),
+    # What the tool itself said of the run: its summary, time slices, figures of the server and of the GPUs.
+    "reported": _table(
+        [
+            ("scope", _text),
+            ("slice_start_ns", _i64),
+            ("slice_end_ns", _i64),
+            ("name", _text),
+            ("labels", _text),
+            ("unit", _text),
+            ("statistic", _text),
+            ("value", pa.float64()),
+            ("n", _i64),
+            ("metric", _text),  # the metric of ours (docs/metrics.md) that it is beside, NULL where there is none
+            ("definition", _text),  # how the tool defines it
+            ("source", _text),  # the file it was read from
+        ],
+        ("scope", "slice_start_ns", "name", "labels", "statistic"),
+        ("scope", "name", "statistic", "value"),
+        {"scope": REPORTED_SCOPES},
+    ),
+    # Samples over time of the server's and the GPUs' own figures.
+    "telemetry": _table(
+        [
+            ("time_ns", _i64),
+            ("kind", _text),
+            ("endpoint", _text),
+            ("name", _text),
+            ("labels", _text),
+            ("unit", _text),
+            ("value", pa.float64()),
+        ],
+        ("time_ns", "kind", "name", "labels"),
+        ("time_ns", "kind", "name", "value"),
+        {"kind": TELEMETRY_KINDS},
+    ),
     "idle_shifts": _table(
         [("time_ns", _i64), ("play_id", _text), ("shift_ns", _i64), ("timers", _i64)],
         ("time_ns",),
@@ -277,11 +328,17 @@ CLOCKS: dict[str, dict[str, str]] = {
         "last_visible_ns": "client",
         "end_ns": "client",
         "released_ns": "engine",
+        "first_output_ns": "client",
+        "first_visible_after_ns": "client",
+        "first_output_after_ns": "client",
+        "last_visible_after_ns": "client",
+        "end_after_ns": "client",
     },
     "passes": {"start_ns": "engine", "end_ns": "engine"},
     "kv_events": {"time_ns": "engine"},
     "admissions": {"time_ns": "engine"},
-    "chunks": {"time_ns": "client"},
+    "chunks": {"time_ns": "client", "after_ns": "client"},
+    "telemetry": {"time_ns": "client"},
     "idle_shifts": {"time_ns": "client"},
 }
 """The clock of each time column, unless a run says otherwise: client, engine or gpu."""

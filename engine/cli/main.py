@@ -67,9 +67,9 @@ def _import(arguments: argparse.Namespace) -> int:
     store = stores_of(arguments)[-1]
     options = {"trace": arguments.trace, "title": arguments.title, "skip_bad_rows": arguments.skip_bad_rows}
     for path in arguments.path:
-        run_id = import_any(path, store, **options)
-        print(run_id, flush=True)
-        say_checks(open_bundle(store / run_id), ["rows_used"] if arguments.skip_bad_rows else [])
+        for run_id in import_any(path, store, **options):
+            print(run_id, flush=True)
+            say_checks(open_bundle(store / run_id), ["rows_used"] if arguments.skip_bad_rows else [])
     return 0
 
 

@@ -2,62 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from engine.errors import GapscopeError
-from engine.importers.recording import import_recording, import_sweep
-from engine.importers.recording.files import RUN_SCHEMA, SWEEP_SCHEMA, identity_schema
+from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
+from engine.importers.recording import RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
+from engine.intake import Intake, open_intake
 
-__all__ = ["IMPORTERS", "Importer", "import_any", "import_recording", "import_sweep"]
+__all__ = [
+    "IMPORTERS",
+    "Canceled",
+    "Importer",
+    "Options",
+    "Part",
+    "Plan",
+    "Use",
+    "import_any",
+    "import_recording",
+    "import_sweep",
+    "plan_import",
+]
 
-
-@dataclass(frozen=True)
-class Importer:
-    """A measured format: what it is, how to tell it by its content, and how to import it.
-
-    ``run(path, store, trace=None, title=None, skip_bad_rows=False)`` returns the run's id.
-    """
-
-    name: str
-    describes: str
-    recognises: Callable[[Path], bool]
-    run: Callable[..., str]
-
-
-IMPORTERS: tuple[Importer, ...] = (
-    Importer(
-        "recording",
-        f"a folder whose identity.json has the schema {RUN_SCHEMA}: client rows, passes and KV events of one run",
-        lambda path: identity_schema(path) == RUN_SCHEMA,
-        import_recording,
-    ),
-    Importer(
-        "sweep",
-        f"a folder whose identity.json has the schema {SWEEP_SCHEMA}: passes of known shapes",
-        lambda path: identity_schema(path) == SWEEP_SCHEMA,
-        import_sweep,
-    ),
-)
+IMPORTERS: tuple[Importer, ...] = (RECORDINGS, SWEEPS)
+"""In this order: a file that a part of one importer uses or ignores is not shown to the next."""
 
 
-def import_any(path: Path, store: Path, **options: Any) -> str:
-    """Import whatever ``path`` holds, told by its content, into ``store``; returns the run's id.
-
-    Options are those of :class:`Importer`'s ``run``.
+def plan_import(intake: Intake) -> Plan:
+    """What an input holds, and which files of it nobody uses.
 
     Raises:
-        GapscopeError: nothing there, a format that no importer knows, or as the importer says.
+        GapscopeError: no importer knows any of it.
     """
-    path, store = Path(path), Path(store)
-    if not path.exists():
-        raise GapscopeError(f"{path} does not exist: give the folder or file to import.")
+    rest, parts = intake, []
     for importer in IMPORTERS:
-        if importer.recognises(path):
-            return importer.run(path, store, **options)
-    schema = identity_schema(path)
-    says = f" Its identity.json has the schema {schema!r}." if schema else ""
-    known = "; ".join(f"{i.name}: {i.describes}" for i in IMPORTERS)
-    raise GapscopeError(f"{path} is in no format that can be imported.{says} Known are {known}.")
+        for part in importer.find(rest):
+            parts.append(part)
+            taken = {use.file.name for use in part.uses} | {name for name, _ in part.ignores}
+            rest = rest.without(taken)
+    if not parts:
+        known = "; ".join(f"{i.name}: {i.describes}" for i in IMPORTERS)
+        hint = schema_hint(intake)
+        raise GapscopeError(f"{intake.path} is in no format that can be imported.{hint} Known are {known}.")
+    ignored = tuple((file.name, "no importer knows it") for file in rest.files)
+    return Plan(intake, tuple(parts), ignored)
+
+
+def import_any(path: Path, store: Path, **options: Any) -> list[str]:
+    """Import every run that ``path`` holds, told by content, into ``store``; returns their ids.
+
+    Options are those of :class:`engine.importers.contract.Options`.
+
+    Raises:
+        GapscopeError: nothing there, a format that no importer knows, or as the importer says. Runs that were
+            complete by then stay.
+    """
+    asked = Options(**options)
+    with open_intake(Path(path)) as intake:
+        return [part.run(Path(store), asked) for part in plan_import(intake).parts]

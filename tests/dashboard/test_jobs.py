@@ -265,7 +265,7 @@ def test_a_recording_with_a_bad_row_is_refused_in_the_words_of_the_page_and_impo
     assert "--" not in failed.message
     done = work(jobs.submit(store, {"do": "import", "title": "x", "stores": [], "skip_bad_rows": True}, upload))
     assert done.state == "done"
-    checks = {check.check: check.verdict for check in find_bundle([store], str(done.run_id)).qualification}
+    checks = {check.check: check.verdict for check in find_bundle([store], done.run_ids[0]).qualification}
     assert checks["rows_used"] == "fail"
 
 

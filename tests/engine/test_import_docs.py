@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from recording_folder import Folder, write_sweep
 
-from engine.bundle import open_bundle
+from engine.bundle import Bundle, open_bundle
 from engine.errors import GapscopeError
-from engine.importers import Importer, import_any
+from engine.importers import Options, import_any
+from engine.intake import open_intake
 
 TEXT = (Path(__file__).parents[2] / "docs" / "importers.md").read_text()
 
@@ -25,13 +25,17 @@ def test_the_worked_example_imports_its_file(tmp_path: Path) -> None:
     names: dict[str, Any] = {}
     module, entry = blocks("python")
     exec(compile(module, "docs/importers.md", "exec"), names)
-    (importer,) = eval(entry, {"Importer": Importer, "csv_log": SimpleNamespace(**names)})
+    (importer,) = eval(entry, names)
     (example,) = blocks("csv")
     log = tmp_path / "log.csv"
     log.write_text(example)
-    assert importer.recognises(log)
-    assert not importer.recognises(tmp_path)
-    bundle = open_bundle(tmp_path / "store" / importer.run(log, tmp_path / "store"))
+
+    def imported(**options: Any) -> Bundle:
+        with open_intake(log) as intake:
+            (part,) = importer.find(intake)
+            return open_bundle(tmp_path / "store" / part.run(tmp_path / "store", Options(**options)))
+
+    bundle = imported()
     requests = bundle.table("requests")
     assert requests is not None
     assert requests["first_visible_ns"].to_pylist() == [250_000_000, None]
@@ -39,9 +43,13 @@ def test_the_worked_example_imports_its_file(tmp_path: Path) -> None:
     assert (bundle.ledger["profile"]["ok"], bundle.ledger["profile"]["error"]) == (1, 1)
     log.write_text(example + "c,2.0,,,x,1,0\n")
     with pytest.raises(GapscopeError, match=r"log\.csv line 4"):
-        importer.run(log, tmp_path / "store")
-    partial = open_bundle(tmp_path / "store" / importer.run(log, tmp_path / "store", skip_bad_rows=True))
-    assert {c.check: c.detail for c in partial.qualification}["rows_used"] == "left out lines: [4]"
+        imported()
+    partial = imported(skip_bad_rows=True)
+    assert "1 rows left out: log.csv line 4" in {c.check: c.detail for c in partial.qualification}["rows_used"]
+    other = tmp_path / "other.csv"
+    other.write_text("id,sent_s\n")
+    with open_intake(other) as intake:
+        assert importer.find(intake) == []
 
 
 def test_every_check_is_explained(tmp_path: Path) -> None:
@@ -51,8 +59,8 @@ def test_every_check_is_explained(tmp_path: Path) -> None:
     }
     folder = Folder()
     store = tmp_path / "store"
-    full = import_any(folder.write(tmp_path / "rec"), store)
+    full = import_any(folder.write(tmp_path / "rec"), store)[0]
     (tmp_path / "rec" / "kv_events.jsonl.gz").unlink()
-    runs = [full, import_any(tmp_path / "rec", store), import_any(write_sweep(tmp_path / "probe"), store)]
+    runs = [full, import_any(tmp_path / "rec", store)[0], import_any(write_sweep(tmp_path / "probe"), store)[0]]
     asked = {c.check for run in runs for c in open_bundle(store / run).qualification}
     assert asked - {"ledger_balances"} == explained

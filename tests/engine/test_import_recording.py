@@ -22,7 +22,7 @@ MS = 1_000_000
 
 
 def imported(folder: Folder, tmp_path: Path, **options: Any) -> Bundle:
-    run_id = import_any(folder.write(tmp_path / "rec"), tmp_path / "store", **options)
+    run_id = import_any(folder.write(tmp_path / "rec"), tmp_path / "store", **options)[0]
     return open_bundle(tmp_path / "store" / run_id)
 
 
@@ -197,7 +197,7 @@ def test_importing_twice_gives_the_same_run(tmp_path: Path) -> None:
 
 
 def test_a_sweep_has_passes_only(tmp_path: Path) -> None:
-    run_id = import_any(write_sweep(tmp_path / "probe"), tmp_path / "store")
+    run_id = import_any(write_sweep(tmp_path / "probe"), tmp_path / "store")[0]
     bundle = open_bundle(tmp_path / "store" / run_id)
     assert (bundle.kind, bundle.tables) == ("sweep", ("passes",))
     passes = rows(bundle, "passes")
@@ -215,7 +215,7 @@ def refused(folder: Folder, tmp_path: Path) -> str:
 
 def refusal(path: Path, tmp_path: Path, **options: Any) -> str:
     with pytest.raises(GapscopeError) as error:
-        import_any(path, tmp_path / "store", **options)
+        import_any(path, tmp_path / "store", **options)[0]
     assert not [p for p in (tmp_path / "store").glob("*") if p.name != "traces"]
     return str(error.value)
 
@@ -227,7 +227,7 @@ def test_a_cut_off_row_is_refused_or_counted(tmp_path: Path) -> None:
     message = refusal(path, tmp_path)
     assert "requests.jsonl line 3" in message
     assert "--skip-bad-rows" in message
-    bundle = open_bundle(tmp_path / "store" / import_any(path, tmp_path / "store", skip_bad_rows=True))
+    bundle = open_bundle(tmp_path / "store" / import_any(path, tmp_path / "store", skip_bad_rows=True)[0])
     assert len(rows(bundle, "requests")) == 2
     assert verdicts(bundle)["rows_used"] == "fail"
     assert "requests.jsonl line 3" in detail(bundle, "rows_used")
@@ -242,7 +242,7 @@ def test_a_cut_off_gzip_stream_names_its_line(tmp_path: Path) -> None:
     message = refusal(path, tmp_path)
     assert "fpm.jsonl.gz line" in message
     assert "gzip stream ends here" in message
-    bundle = open_bundle(tmp_path / "store" / import_any(path, tmp_path / "store", skip_bad_rows=True))
+    bundle = open_bundle(tmp_path / "store" / import_any(path, tmp_path / "store", skip_bad_rows=True)[0])
     assert 0 < len(rows(bundle, "passes")) < 8
     assert "gzip" in detail(bundle, "rows_used")
 
@@ -314,7 +314,7 @@ def test_listed_kv_events_must_be_there_and_unlisted_ones_need_not(tmp_path: Pat
     folder = Folder()
     path = folder.write(tmp_path / "rec")
     (path / "kv_events.jsonl.gz").unlink()
-    bundle = open_bundle(tmp_path / "store" / import_any(path, tmp_path / "store"))
+    bundle = open_bundle(tmp_path / "store" / import_any(path, tmp_path / "store")[0])
     assert verdicts(bundle)["kv_events_recorded"] == "unknown"
     assert "kv_events" not in bundle.tables
     folder.identity["files"] = {"kv_events.jsonl.gz": {"sha256": "0"}}
@@ -406,6 +406,8 @@ def test_formats_are_told_by_content(tmp_path: Path) -> None:
     assert "does not exist" in refusal(tmp_path / "nothing", tmp_path)
     folder = tmp_path / "ample8"
     folder.mkdir()
+    assert "holds no file" in refusal(folder, tmp_path)
+    (folder / "notes.txt").write_text("nothing here")
     message = refusal(folder, tmp_path)
     assert all(importer.describes in message for importer in IMPORTERS)
     (folder / "identity.json").write_text('{"schema": "something/9"}')

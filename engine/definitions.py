@@ -1,0 +1,99 @@
+"""What the numbers of a load generator mean: words for its definitions, and which of them can stand side by side.
+
+An importer sets the identity group ``definitions`` with these sentences (docs/importers.md). They describe the rows as
+they are stored: where a rule was made ours on the way (a TTFT moved from the role chunk to the first content), the
+sentence is the one of the result. How the tool itself defines a figure of its summary stands in the table ``reported``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from engine.identity import Identity
+
+FIRST_CONTENT = "first chunk with content of any kind, reasoning included"
+FIRST_VISIBLE = "first chunk with visible text"
+ROLE_CHUNK = "first chunk of any kind, the role chunk included"
+FIRST_CHUNK = "first chunk of any kind"
+FIRST_SIMULATED = "first simulated token"
+
+TOKENS_USAGE = "server usage"
+TOKENS_LOCAL = "tokenized by the client"
+TOKENS_USAGE_OR_LOCAL = "server usage, else tokenized by the client"
+TOKENS_REQUESTED = "the length that was asked for, not what came"
+TOKENS_SIMULATED = "simulated"
+
+END_CONTENT = "last content"
+END_CHUNK = "last chunk of any kind, finish and usage chunks included"
+END_RESPONSE = "end of the response"
+
+TPOT_OURS = "(last visible - first visible) / (output tokens - 1), unweighted over requests, undefined for one token"
+ITL_CHUNKS = "gaps between chunks, pooled"
+ITL_NONE = "no times of single chunks or tokens are kept"
+PERCENTILES_LINEAR = "linear"
+ZERO_OUTPUT_COUNTED = "counted, no latency"
+STREAM_ERROR_FAILED = "status error, no latency"
+STREAM_ERROR_SUCCESS = "a success; rows that look like one are flagged"
+STREAM_ERROR_UNSEEN = "a success that cannot be told from others"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a number of two runs cannot stand side by side, and what would make it so; both are sentences."""
+
+    reason: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return f"{self.reason} {self.remedy}"
+
+
+# What a first-token rule measures; rules of one class can be compared, unknown ones are not judged.
+_FIRST: Mapping[str, str] = {
+    FIRST_CONTENT: "content",
+    FIRST_VISIBLE: "content",
+    FIRST_SIMULATED: "content",
+    ROLE_CHUNK: "role chunk",
+    FIRST_CHUNK: "any chunk",
+}
+_END: Mapping[str, str] = {END_CONTENT: "content", END_CHUNK: "any chunk", END_RESPONSE: "response"}
+_NEEDS_FIRST = ("ttft", "tpot", "itl", "ttft_admit")
+_NEEDS_END = ("tpot", "e2e")
+_NEEDS_TOKENS = ("tpot", "output_rate", "total_rate", "output_rate_per_gpu", "output_tokens")
+
+
+def refusal(metric: str, left: Identity, right: Identity) -> Refusal | None:
+    """Why ``metric`` of two runs is not one and the same quantity; None where it is, or where a rule is unknown."""
+    if metric in _NEEDS_FIRST:
+        found = _clash(left, right, "first_token", _FIRST, "content")
+        if found:
+            return Refusal(
+                f"The first token is {found[0]} on one side and {found[1]} on the other.",
+                "Record again with the times of the single chunks kept (vLLM: --save-detailed), so that the first "
+                "content can be found.",
+            )
+    if metric in _NEEDS_END:
+        found = _clash(left, right, "end_of_latency", _END, "content")
+        if found:
+            return Refusal(
+                f"The latency ends with {found[0]} on one side and {found[1]} on the other.",
+                "Record again with the times of the single chunks kept.",
+            )
+    if metric in _NEEDS_TOKENS:
+        sources = {side.value("definitions", "token_source") for side in (left, right)}
+        if TOKENS_REQUESTED in sources and len(sources) > 1:
+            return Refusal(
+                "Output tokens are what was asked for on one side and what came on the other.",
+                "Record with an endpoint that reports usage, or keep the generated text.",
+            )
+    return None
+
+
+def _clash(left: Identity, right: Identity, field: str, classes: Mapping[str, str], usual: str) -> list[str] | None:
+    """Both rules in words where they are of different classes; a rule that nobody named counts as the usual one."""
+    rules = [side.value("definitions", field) for side in (left, right)]
+    kinds = [usual if rule is None else classes.get(str(rule)) for rule in rules]
+    if None in kinds or kinds[0] == kinds[1]:
+        return None
+    return [f"'{rule or usual}'" for rule in rules]
