@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.cli.importing import add_import
 from engine.cli.ladder import Show, add_ladder
 from engine.cli.replay import add_replay
 from engine.cli.shared import (
@@ -32,45 +33,11 @@ __all__ = ["main", "register", "store_options", "stores_of"]
 
 def register(commands: Commands, show_ladder: Show | None = None) -> None:
     """Add the engine's commands to an argparse sub-command group; ``show_ladder`` is called after one was built."""
-    for add in (_add_import, _add_fit, add_replay):
+    for add in (add_import, _add_fit, add_replay):
         add(commands)
     add_ladder(commands, show_ladder)
     for add in (_add_parity, _add_trace):
         add(commands)
-
-
-# -- import ----------------------------------------------------------------------------------------------------
-
-
-def _add_import(commands: Commands) -> None:
-    parser = add_command(
-        commands,
-        "import",
-        "turn recordings into run bundles",
-        "The format is told by the content. Rows that cannot be used are an error, unless they are to be skipped;\n"
-        "then they are counted and named in the run. What fails its checks is imported too, and said.\n\n"
-        "  gapscope import recordings/ample8 recordings/fpm_sweep\n"
-        "  gapscope import recordings/ample8 --trace trace.jsonl --store my_runs",
-        parents=[store_options()],
-    )
-    parser.add_argument("path", nargs="+", type=Path, help="a recording: a folder or a file")
-    parser.add_argument("--trace", type=Path, help="the workload that was played, where it is not beside the recording")
-    parser.add_argument("--title", help="what people read")
-    parser.add_argument("--skip-bad-rows", action="store_true", help="leave out rows that cannot be used")
-    parser.set_defaults(run=_import)
-
-
-def _import(arguments: argparse.Namespace) -> int:
-    from engine.bundle import open_bundle
-    from engine.importers import import_any
-
-    store = stores_of(arguments)[-1]
-    options = {"trace": arguments.trace, "title": arguments.title, "skip_bad_rows": arguments.skip_bad_rows}
-    for path in arguments.path:
-        for run_id in import_any(path, store, **options):
-            print(run_id, flush=True)
-            say_checks(open_bundle(store / run_id), ["rows_used"] if arguments.skip_bad_rows else [])
-    return 0
 
 
 # -- fit -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,169 @@
+"""gapscope import: what it says beforehand, what it prints, how it ends; recordings are of ``recording_folder``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from recording_folder import Folder
+
+from engine import importers
+from engine.bundle import list_bundles, open_bundle
+from engine.cli import main as cli
+from engine.cli import terminal
+from engine.errors import GapscopeError
+from engine.importers import Options, Part, Plan, Use, plan_import
+from engine.importers.parts import import_parts
+from engine.intake import open_intake
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    code = cli.main(["import", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def golden(name: str, text: str) -> None:
+    file = GOLDEN / name
+    if os.environ.get("GAPSCOPE_WRITE_GOLDEN"):
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+    assert text == file.read_text(encoding="utf-8")
+
+
+def test_help_teaches(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["import", "--help"])
+    assert stopped.value.code == 0
+    golden("import_help.txt", capsys.readouterr().out)
+
+
+def test_every_format_is_listed_with_what_it_is_told_by(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = command(capsys, "--formats")
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    for importer in importers.IMPORTERS:
+        assert f"\n{importer.name}\n    " in f"\n{out}"
+        assert " ".join(importer.describes.split()) in words
+
+
+def test_a_dry_run_says_the_plan_and_writes_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Folder().write(Path("rec"))
+    Path("rec/notes.txt").write_text("written by hand")
+    code, out, err = command(capsys, "rec", "--dry-run", "--store", "store")
+    assert (code, err) == (0, "")
+    golden("import_dry_run.txt", out)
+    assert not Path("store").exists()
+
+
+def test_one_input_that_fails_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = Folder().write(tmp_path / "one"), Folder().write(tmp_path / "two")
+    (second / "requests.jsonl").write_bytes((first / "requests.jsonl").read_bytes()[:-40])
+    notes = tmp_path / "notes.txt"
+    notes.write_text("nothing to import")
+    store = tmp_path / "store"
+    code, out, err = command(capsys, second, tmp_path / "absent", notes, first, "--store", store)
+    assert code == terminal.BAD_INPUT
+    (run_id,) = out.split()
+    assert open_bundle(store / run_id).verify() == []
+    said = err.splitlines()
+    assert said[0].startswith(f"{run_id}: ")
+    assert [line.startswith("gapscope: ") for line in said] == [False, True, True, True]  # told at the end
+    assert "requests.jsonl line 3" in said[1]
+    assert "absent does not exist" in said[2]
+    assert "no format that can be imported" in said[3]
+
+
+def test_an_archive_is_imported_like_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Folder().write(tmp_path / "rec")
+    archive = tmp_path / "any.name"
+    with tarfile.open(archive, "w:gz") as packed:
+        packed.add(folder, "rec")
+    shutil.copy(archive, tmp_path / "again.tgz")
+    ids = {command(capsys, path, "--store", tmp_path / "store")[1].strip() for path in (folder, archive)}
+    assert len(ids) == 1  # a run is named by what is in it
+    assert [path.name for path in list_bundles(tmp_path / "store")] == sorted(ids)
+
+
+def test_nothing_to_import_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert command(capsys)[::2] == (
+        terminal.BAD_INPUT,
+        "gapscope: Nothing to import: give the folder, file or archive, or --formats for what is known.\n",
+    )
+
+
+def test_an_interrupted_import_leaves_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = Folder().write(tmp_path / "rec")
+    store, scratch = tmp_path / "store", tmp_path / "scratch"
+    scratch.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(scratch))
+
+    def interrupted(self: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("engine.bundle.writer.BundleWriter.seal", lambda self, **_: interrupted(self))
+    assert command(capsys, folder, "--store", store)[0] == terminal.INTERRUPTED
+    assert list_bundles(store) == []
+    assert [path.name for path in store.iterdir() if path.name != "traces"] == []
+    assert list(scratch.iterdir()) == []
+
+
+def plan_of(path: Path, *outcomes: str | Exception) -> list[importers.parts.Imported]:
+    """Import a plan of made-up parts that end like this; the progress that was told is in ``told``."""
+    with open_intake(path) as intake:
+        file = intake.files[0]
+
+        def part(name: str, outcome: str | Exception) -> Part:
+            def run(store: Path, options: Options) -> str:
+                options.step(0.5, "half")
+                if isinstance(outcome, Exception):
+                    raise outcome
+                return f"{outcome} {options.title}"
+
+            return Part("made up", "maker", "1", name, "measured", (Use(file, "all"),), run)
+
+        plan = Plan(intake, tuple(part(f"p{k}", outcome) for k, outcome in enumerate(outcomes)))
+        told: list[tuple[float | None, str]] = []
+        found = list(import_parts(plan, path.parent, Options(title="T", progress=lambda *said: told.append(said))))
+    assert [share for share, _ in told] == pytest.approx([(k + 0.5) / len(outcomes) for k in range(len(outcomes))])
+    return found
+
+
+def test_a_part_that_is_refused_does_not_stop_the_next(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    found = plan_of(tmp_path / "a.json", "first", GapscopeError("No."), "third")
+    assert [(one.part.name, one.run_id, one.problem) for one in found] == [
+        ("p0", "first T: p0", ""),
+        ("p1", None, "No."),
+        ("p2", "third T: p2", ""),
+    ]
+
+
+def test_a_plan_of_one_part_keeps_its_title(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    (only,) = plan_of(tmp_path / "a.json", "run")
+    assert only.run_id == "run T"
+
+
+def test_a_canceled_part_ends_the_import(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("{}")
+    with pytest.raises(importers.Canceled):
+        plan_of(tmp_path / "a.json", importers.Canceled("No more."), "second")
+
+
+def test_a_recording_is_planned_from_the_heads_of_its_files(tmp_path: Path) -> None:
+    Folder().write(tmp_path / "rec")
+    with open_intake(tmp_path / "rec") as intake:
+        plan = plan_import(intake)
+    assert [part.kind for part in plan.parts] == ["measured"]
