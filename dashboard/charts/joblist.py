@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import streamlit as st
@@ -22,34 +22,45 @@ WORDS = {
 }
 
 
-def show(store: Path, does: str, **about: str) -> None:
-    """The latest jobs of a kind, or those of them about something; while one is under way, twice a second."""
+Ended = Callable[[Job], None]
+
+
+def show(store: Path, does: str, ended: Ended | None = None, **about: str) -> None:
+    """The latest jobs of a kind, or those of them about something; while one is under way, twice a second.
+
+    ``ended`` draws what came of a job that is done.
+    """
     found = jobs.jobs_about(store, do=does, **about)
     if not found:
         return
     if any(not job.final for job in found):
-        _watched(store, does, about)
+        _watched(store, does, ended, about)
     else:
-        _rows(found[:SHOWN])
+        _rows(found[:SHOWN], ended)
 
 
 @st.fragment(run_every=0.5)
-def _watched(store: Path, does: str, about: Mapping[str, str]) -> None:
+def _watched(store: Path, does: str, ended: Ended | None, about: Mapping[str, str]) -> None:
     found = jobs.jobs_about(store, do=does, **about)
     if all(job.final for job in found):
         st.rerun()  # the whole page, which stops watching and shows the run
-    _rows(found[:SHOWN])
+    _rows(found[:SHOWN], ended)
 
 
-def _rows(found: list[Job]) -> None:
+def _rows(found: list[Job], ended: Ended | None) -> None:
     for job in found:
         with st.container(horizontal=True, vertical_alignment="center", key=f"job-{job.id}", gap="small"):
             words = f"{WORDS[job.state]} · {escape(job.title)}" + (f" · {escape(job.run_id)}" if job.run_id else "")
             with st.container(width="stretch", gap=None):
-                st.markdown(f"{words} · {escape(job.message)}" if job.message else words)
+                refused = job.state in ("failed", "lost")
+                st.markdown(f"{words} · {escape(job.message)}" if job.message and not refused else words)
+                if refused:
+                    st.error(escape(job.message))
                 if not job.final:
                     st.progress(job.share or 0.0, text=escape(str(job.progress.get("words") or "waiting for its turn")))
             if job.final:
                 st.button("Forget", key=f"forget-{job.id}", on_click=jobs.forget, args=(job,), type="tertiary")
             else:
                 st.button("Cancel", key=f"cancel-{job.id}", on_click=jobs.cancel, args=(job,))
+        if ended is not None and job.state == "done":
+            ended(job)

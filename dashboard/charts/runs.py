@@ -94,5 +94,12 @@ def checks(store: Store, entry: RunEntry) -> list[str]:
     return [f"{MARKS[check.verdict]} {escape(check.check)}: {escape(check.detail)}" for check in bundle.qualification]
 
 
+def verdicts(store: Store, run_id: str) -> tuple[dict[str, int], list[str]]:
+    """How many checks of a run ended in each verdict, and the names of those that failed."""
+    found = store.catalog.manifest(run_id).qualification
+    counts = {verdict: sum(check.verdict == verdict for check in found) for verdict in MARKS}
+    return counts, [check.check for check in found if check.verdict == "fail"]
+
+
 def _when(unix_ns: int | None) -> str | None:
     return None if unix_ns is None else datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M")

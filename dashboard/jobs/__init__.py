@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dashboard.jobs.uploads import Uploads, place
 from engine.errors import GapscopeError
 
 MAX_RUNNING = 1
@@ -77,19 +78,22 @@ def jobs_folder(store: Path) -> Path:
     return store / ".jobs"
 
 
-def submit(store: Path, spec: Mapping[str, Any], upload: tuple[str, bytes] | None = None) -> Job:
+def submit(store: Path, spec: Mapping[str, Any], uploads: Uploads = ()) -> Job:
     """Ask for a job: the one that exists already, or a new worker.
 
     Args:
         store: the folder into which the resulting run is written.
         spec: what to do, as :mod:`dashboard.jobs.worker` reads it.
-        upload: name and content of a file that the job reads and then forgets.
+        uploads: names and contents of files that the job reads and then forgets.
 
     Raises:
         GapscopeError: too many jobs wait already, or the store cannot be written.
     """
-    identity = json.dumps(spec, sort_keys=True).encode() + (upload[1] if upload else b"")
-    folder = jobs_folder(store) / hashlib.sha256(identity).hexdigest()[:16]
+    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode())
+    for name, content in uploads:
+        digest.update(f"\0{name}\0{memoryview(content).nbytes}\0".encode())
+        digest.update(content)
+    folder = jobs_folder(store) / digest.hexdigest()[:16]
     known = read(folder)
     if known and (known.state in ("waiting", "running") or _stands(store, known)):
         return known
@@ -101,9 +105,8 @@ def submit(store: Path, spec: Mapping[str, Any], upload: tuple[str, bytes] | Non
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        if upload:
-            (folder / "upload").mkdir()
-            (folder / "upload" / Path(upload[0]).name).write_bytes(upload[1])
+        if uploads:
+            place(uploads, folder / "upload")
         write_json(folder / "spec.json", {"spec": dict(spec), "store": str(store.resolve()), "created_s": time.time()})
         _start(folder)
     except OSError as error:

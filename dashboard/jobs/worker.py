@@ -3,7 +3,7 @@
 Jobs take turns: a worker waits until every job asked for before it has ended. What it is told to do is
 
 * ``{"do": "replay", "base": RUN, "changes": {KNOB: VALUE}, "fit": ["RUN[:PHASE,...]"]}``: replay a run with changes,
-* ``{"do": "import", "skip_bad_rows": BOOL}``: import the file in ``upload/``,
+* ``{"do": "import", "path": PATH, "skip_bad_rows": BOOL}``: import the files in ``upload/``, or those at the path,
 * ``{"do": "ladder", "measured": RUN, "base": RUN}``: build the rungs between a prediction and a measured run,
 
 each with a ``title`` and the folders of the ``stores``.
@@ -15,35 +15,25 @@ import os
 import shutil
 import signal
 import sys
-import tarfile
 import time
 import traceback
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from dashboard import jobs
+from dashboard.jobs import importing
 from engine import knobs as knob_table
 from engine.bundle import Bundle, find_bundle, measured_runs, slugify
 from engine.errors import GapscopeError
-from engine.importers import import_any
 from engine.ladder import build_ladder
 from engine.replay import Canceled, knobs_from_run, replay
 from engine.timing import FitSource, fit, model_for
 from engine.traces import stored_trace
 
 WALL_LIMIT_S = 3600
-UNPACKED_LIMIT_BYTES = 4 << 30
 LOOK_EVERY_S = 0.2
-PAGE_WORDS = {
-    "--skip-bad-rows": "'Skip bad rows' ticked",
-    "name its file with --trace FILE": "import a recording with that trace beside it",
-    "name another with --trace FILE": "import a recording with that trace beside it",
-    "with --trace FILE": "in the archive, beside the recording",
-}
-"""Advice for the command line, as the page gives it."""
 
 
 class _Stopped(BaseException):
@@ -62,10 +52,10 @@ def main(folder: Path) -> int:
         _wait_for_turn(folder, float(head["created_s"]))
         signal.alarm(WALL_LIMIT_S)
         jobs.write_json(folder / "progress.json", {"words": "starting", "share": None})
-        doing = {"replay": _replay, "import": _import, "ladder": _ladder}[head["spec"]["do"]]
+        doing = {"replay": _replay, "import": importing.run, "ladder": _ladder}[head["spec"]["do"]]
         jobs.write_json(folder / "result.json", doing(folder, head["spec"], Path(head["store"])))
     except GapscopeError as error:
-        jobs.write_json(folder / "error.json", {"message": in_page_words(str(error))})
+        jobs.write_json(folder / "error.json", {"message": importing.in_page_words(str(error))})
     except (_Stopped, Canceled) as stopped:
         if stopped.args == (signal.SIGALRM,):
             jobs.write_json(folder / "error.json", {"message": f"Stopped after the limit of {WALL_LIMIT_S} s."})
@@ -78,13 +68,6 @@ def main(folder: Path) -> int:
         signal.alarm(0)
         _forget_upload(folder)
     return 0
-
-
-def in_page_words(text: str) -> str:
-    """A refusal of the engine for who has the page before them and no command line."""
-    for options, words in PAGE_WORDS.items():
-        text = text.replace(options, words)
-    return text
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -188,73 +171,6 @@ def _ladder(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
         "again": bool(lacking),
         "message": f"{built}. {why}".strip(),
     }
-
-
-def _import(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
-    uploads = list((folder / "upload").iterdir())
-    if len(uploads) != 1:
-        raise GapscopeError("The uploaded file is gone: upload it again.")
-    target = folder / "unpacked"
-    source = unpack(uploads[0], target)
-    try:
-        return {"run_ids": import_any(source, store, skip_bad_rows=bool(spec.get("skip_bad_rows")))}
-    except GapscopeError as error:
-        name = uploads[0].name
-        raise GapscopeError(str(error).replace(str(source), name).replace(str(target), name)) from None
-
-
-def unpack(archive: Path, target: Path) -> Path:
-    """Unpack a tar or zip; the folder in it that holds ``identity.json``, else the archive's only folder or file.
-
-    Raises:
-        GapscopeError: neither tar nor zip, too large, or an archive that reaches outside its folder.
-    """
-    target.mkdir(exist_ok=True)
-    try:
-        if zipfile.is_zipfile(archive):
-            with zipfile.ZipFile(archive) as zipped:
-                _check_size(archive, sum(info.file_size for info in zipped.infolist()))
-                for info in zipped.infolist():
-                    if not (target / info.filename).resolve().is_relative_to(target.resolve()):
-                        raise GapscopeError(f"{archive.name} names {info.filename}, outside its folder: not unpacked.")
-                zipped.extractall(target)
-        elif tarfile.is_tarfile(archive):
-            with tarfile.open(archive) as tarred:
-                _check_size(archive, sum(member.size for member in tarred.getmembers()))
-                _extract(archive, tarred, target)
-        else:
-            raise GapscopeError(
-                f"{archive.name} is neither a tar nor a zip file: pack the recording's folder into one."
-            )
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError) as error:
-        raise GapscopeError(
-            f"{archive.name} cannot be unpacked ({error}): pack the recording's folder again."
-        ) from None
-    found = sorted(target.rglob("identity.json"), key=lambda path: (len(path.parts), path))
-    if found:
-        return found[0].parent
-    inside = [path for path in target.iterdir() if not path.name.startswith(".")]
-    return inside[0] if len(inside) == 1 else target
-
-
-def _extract(archive: Path, tarred: tarfile.TarFile, target: Path) -> None:
-    """Unpack plain files and folders; the first releases of Python 3.11 have no filter that looks for others."""
-    for member in tarred.getmembers():
-        inside = (target / member.name).resolve().is_relative_to(target.resolve())
-        if not inside or not (member.isfile() or member.isdir()):
-            raise GapscopeError(f"{archive.name} names {member.name}, no plain file inside its folder: not unpacked.")
-    if hasattr(tarfile, "data_filter"):
-        tarred.extractall(target, filter="data")
-    else:
-        tarred.extractall(target)
-
-
-def _check_size(archive: Path, size: int) -> None:
-    if size > UNPACKED_LIMIT_BYTES:
-        raise GapscopeError(
-            f"{archive.name} unpacks to {size / 2**30:.1f} GiB, the limit is {UNPACKED_LIMIT_BYTES / 2**30:.0f} GiB: "
-            "use `gapscope import` for it."
-        )
 
 
 def _forget_upload(folder: Path) -> None:

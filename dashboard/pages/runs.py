@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from dashboard import jobs, widgets
-from dashboard.charts import joblist, runs
+from dashboard import widgets
+from dashboard.charts import importing, joblist, runs
 from dashboard.charts.draw import as_csv
 from dashboard.frame import escape
 
@@ -56,18 +56,5 @@ else:
                         widgets.PAGES_FOLDER / "what_if.py", label="Replay it", query_params={"base": entry.run_id}
                     )
 
-st.markdown("**Import a recording**")
-st.caption(
-    "Drop a tar or zip of the recording's folder (identity.json, requests, passes, cache events), with the "
-    f"trace that was played. The run goes into the folder {escape(roots[-1].name)}."
-)
-upload = st.file_uploader("Recording", type=["zip", "tar", "tgz", "gz", "xz", "bz2"], label_visibility="collapsed")
-skip = st.checkbox(
-    "Skip bad rows", key="skip", help="Leave out rows that cannot be used: they are counted, and the run fails a check"
-)
-if st.button("Import", disabled=upload is None, key="import") and upload is not None:
-    stores = [str(root.resolve()) for root in roots]
-    spec = {"do": "import", "title": f"import of {upload.name}", "stores": stores, "skip_bad_rows": skip}
-    jobs.submit(roots[-1], spec, (upload.name, upload.getvalue()))
-    st.rerun()
-joblist.show(roots[-1], "import")
+importing.panel(roots)
+joblist.show(roots[-1], "import", importing.outcome)

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from dashboard import jobs
+from dashboard.jobs import importing
 from dashboard.jobs import ladder as ladder_jobs
-from dashboard.jobs import worker
+from dashboard.jobs.uploads import place
 from engine.bundle import find_bundle, list_bundles
 from engine.errors import GapscopeError
 from engine.stores import PROJECT
@@ -233,10 +234,14 @@ def test_a_ladder_with_a_rung_that_could_not_be_built_may_be_asked_again(store: 
     assert jobs.submit(store, ladder_spec(store)).state == "waiting"
 
 
-def test_an_upload_that_is_no_archive_fails_and_is_removed(store: Path) -> None:
-    asked = jobs.submit(store, {"do": "import", "title": "x", "stores": []}, ("notes.zip", b"plain text"))
+def import_spec(store: Path, **changes: Any) -> dict[str, Any]:
+    return importing.spec("x", [store]) | changes
+
+
+def test_an_upload_that_nobody_knows_fails_and_is_removed(store: Path) -> None:
+    asked = jobs.submit(store, import_spec(store), [("notes.zip", b"plain text")])
     failed = work(asked)
-    assert "neither a tar nor a zip" in failed.message
+    assert failed.message.startswith("notes.zip is in no format that can be imported")
     assert not (asked.folder / "upload").exists()
 
 
@@ -246,7 +251,7 @@ def test_a_tar_of_something_else_says_what_can_be_imported(store: Path) -> None:
         info = tarfile.TarInfo("run/readme.txt")
         info.size = 2
         archive.addfile(info, io.BytesIO(b"hi"))
-    failed = work(jobs.submit(store, {"do": "import", "title": "x", "stores": []}, ("run.tgz", sink.getvalue())))
+    failed = work(jobs.submit(store, import_spec(store), [("run.tgz", sink.getvalue())]))
     assert "no format that can be imported" in failed.message
 
 
@@ -258,68 +263,101 @@ def test_a_recording_with_a_bad_row_is_refused_in_the_words_of_the_page_and_impo
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w") as archive:
         archive.add(path, "rec")
-    upload = ("rec.tar", sink.getvalue())
-    failed = work(jobs.submit(store, {"do": "import", "title": "x", "stores": []}, upload))
+    upload = [("rec.tar", sink.getvalue())]
+    failed = work(jobs.submit(store, import_spec(store), upload))
     assert "requests.jsonl line 3" in failed.message
     assert "import with 'Skip bad rows' ticked" in failed.message
     assert "--" not in failed.message
-    done = work(jobs.submit(store, {"do": "import", "title": "x", "stores": [], "skip_bad_rows": True}, upload))
+    done = work(jobs.submit(store, import_spec(store, skip_bad_rows=True), upload))
     assert done.state == "done"
     checks = {check.check: check.verdict for check in find_bundle([store], done.run_ids[0]).qualification}
     assert checks["rows_used"] == "fail"
 
 
-@pytest.mark.parametrize("said", worker.PAGE_WORDS)
+@pytest.mark.parametrize("said", importing.PAGE_WORDS)
 def test_advice_of_the_engine_is_given_in_the_words_of_the_page(said: str) -> None:
     spoken = [path for path in (PROJECT / "engine").rglob("*.py") if said in path.read_text(encoding="utf-8")]
     assert spoken  # the engine says so
-    assert "--" not in worker.in_page_words(f"Do this: {said}, please.")
+    assert "--" not in importing.in_page_words(f"Do this: {said}, please.")
+
+
+def packed(path: Path) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w:gz") as archive:
+        archive.add(path, "rec")
+    return sink.getvalue()
+
+
+def test_files_that_are_uploaded_together_belong_together(store: Path, tmp_path: Path) -> None:
+    path = Folder().write(tmp_path / "rec")
+    uploads = [(file.name, file.read_bytes()) for file in path.iterdir()]
+    planned = importing.look([*uploads, ("notes.txt", b"by hand")])
+    assert [run.kind for run in planned.runs] == ["measured"]
+    assert {name for name, used, _ in planned.runs[0].files if used} >= {"identity.json", "requests.jsonl"}
+    assert ("notes.txt", "no importer knows it") in planned.ignored
+    assert not store.exists()  # looking writes nothing
+    done = work(jobs.submit(store, import_spec(store, run_title="By hand"), uploads))
+    assert (done.state, done.message) == ("done", "")
+    bundle = find_bundle([store], done.run_ids[0])
+    assert (bundle.kind, bundle.title) == ("measured", "By hand")
+    assert not (done.folder / "upload").exists()
+    assert not (done.folder / "unpacked").exists()
+
+
+def test_a_path_on_this_machine_is_read_again_when_it_is_asked_for_again(store: Path, tmp_path: Path) -> None:
+    path = Folder().write(tmp_path / "rec")
+    assert [run.name for run in importing.look(path=f"'{path}'").runs] == ["rec"]
+    asked = import_spec(store, path=str(path))
+    done = work(jobs.submit(store, asked))
+    assert (done.state, len(done.run_ids)) == ("done", 1)
+    assert jobs.submit(store, asked).state == "waiting"  # its files may be others by now
+    with pytest.raises(GapscopeError, match="from the root of this machine"):
+        importing.look(path="rec")
+
+
+def test_a_part_that_is_refused_is_told_beside_the_runs(store: Path, tmp_path: Path) -> None:
+    good, bad = Folder().write(tmp_path / "all" / "good"), Folder().write(tmp_path / "all" / "bad")
+    (bad / "requests.jsonl").write_bytes((good / "requests.jsonl").read_bytes()[:-40])
+    done = work(jobs.submit(store, import_spec(store), [("all.tgz", packed(tmp_path / "all"))]))
+    assert (done.state, len(done.run_ids)) == ("done", 1)
+    assert done.message.startswith("1 of 2 runs. bad: ")
+    assert "import with 'Skip bad rows' ticked" in done.message
+    assert [bool(part["run_id"]) for part in done.result["parts"]] == [False, True]
+    assert jobs.submit(store, import_spec(store), [("all.tgz", packed(tmp_path / "all"))]).state == "waiting"
 
 
 @pytest.mark.parametrize("name", ["../outside.txt", "/gapscope-outside.txt", "a/../../outside.txt"])
-def test_an_archive_does_not_reach_outside_its_folder(tmp_path: Path, name: str) -> None:
-    archive = tmp_path / "bad.zip"
-    with zipfile.ZipFile(archive, "w") as zipped:
+def test_an_archive_does_not_reach_outside_its_folder(store: Path, tmp_path: Path, name: str) -> None:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as zipped:
         zipped.writestr(name, "x")
-    with pytest.raises(GapscopeError, match="outside its folder"):
-        worker.unpack(archive, tmp_path / "target")
-    assert not (tmp_path / "outside.txt").exists()
+    with pytest.raises(GapscopeError, match="outside its own folder"):
+        importing.look([("bad.zip", sink.getvalue())])
+    asked = jobs.submit(store, import_spec(store), [("bad.zip", sink.getvalue())])
+    assert "bad.zip names" in work(asked).message
+    assert not list(tmp_path.rglob("*outside.txt"))
 
 
-@pytest.mark.parametrize("filters", [True, False])
-@pytest.mark.parametrize(
-    ("name", "kind", "fine"),
-    [
-        ("rec/identity.json", tarfile.REGTYPE, True),
-        ("../outside.txt", tarfile.REGTYPE, False),
-        ("/gapscope-outside.txt", tarfile.REGTYPE, False),
-        ("rec/link", tarfile.SYMTYPE, False),
-        ("rec/pipe", tarfile.FIFOTYPE, False),
-    ],
-)
-def test_a_tar_holds_plain_files_inside_its_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kind: bytes, fine: bool, filters: bool
-) -> None:
-    if not filters:  # as in the first releases of Python 3.11
-        monkeypatch.delattr(tarfile, "data_filter", raising=False)
-    elif not hasattr(tarfile, "data_filter"):
-        pytest.skip("this Python has no filters")
-    path = tmp_path / "rec.tar"
-    with tarfile.open(path, "w") as archive:
-        info = tarfile.TarInfo(name)
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE])
+def test_a_tar_holds_plain_files(store: Path, kind: bytes) -> None:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        info = tarfile.TarInfo("rec/link")
         info.type, info.linkname = kind, "/etc/passwd"
         archive.addfile(info)
-    if fine:
-        assert worker.unpack(path, tmp_path / "target") == tmp_path / "target" / "rec"
-        return
-    with pytest.raises(GapscopeError, match="no plain file inside its folder"):
-        worker.unpack(path, tmp_path / "target")
-    assert not list((tmp_path / "target").iterdir())
+    with pytest.raises(GapscopeError, match=r"no plain file|holds no file"):
+        importing.look([("rec.tar", sink.getvalue())])
 
 
-def test_the_recording_is_found_inside_the_archive(tmp_path: Path) -> None:
-    archive = tmp_path / "good.zip"
-    with zipfile.ZipFile(archive, "w") as zipped:
-        zipped.writestr("ample8/identity.json", "{}")
-        zipped.writestr("ample8/requests.jsonl", "")
-    assert worker.unpack(archive, tmp_path / "target") == tmp_path / "target" / "ample8"
+@pytest.mark.parametrize("name", ["../outside.json", "..\\outside.json", "/outside.json", "...", ""])
+def test_the_name_of_an_upload_is_only_a_name(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "job" / "upload"
+    assert place([(name, b"{}"), (name, b"[]")], folder) == folder
+    assert len(list(folder.iterdir())) == 2
+    assert not (tmp_path / "job" / "outside.json").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["job"]
+
+
+def test_uploads_of_other_names_or_contents_are_other_jobs(store: Path) -> None:
+    uploads = [("a", b"12"), ("b", b"3")], [("a", b"1"), ("b", b"23")], [("a", b"12"), ("c", b"3")]
+    assert len({jobs.submit(store, import_spec(store), one).id for one in uploads}) == 3

@@ -1,0 +1,136 @@
+"""Imports asked for on the page: what an input holds, and the job that makes runs of it."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dashboard import jobs
+from dashboard.jobs.uploads import Uploads, place, uploaded
+from engine.errors import GapscopeError
+from engine.importers import Options, Part, plan_import
+from engine.importers.parts import import_parts
+from engine.intake import open_intake
+
+PAGE_WORDS = {
+    "--skip-bad-rows": "'Skip bad rows' ticked",
+    "name its file with --trace FILE": "import a recording with that trace beside it",
+    "name another with --trace FILE": "import a recording with that trace beside it",
+    "with --trace FILE": "in the archive, beside the recording",
+}
+"""Advice for the command line, as the page gives it."""
+SAY_EVERY_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """A run that an import would make; ``files`` are name, whether it is used, and what for or why not."""
+
+    name: str
+    tool: str
+    version: str | None
+    kind: str
+    files: tuple[tuple[str, bool, str], ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What importing an input would do; ``ignored`` are files of no run, each with the reason."""
+
+    runs: tuple[PlannedRun, ...]
+    ignored: tuple[tuple[str, str], ...]
+
+
+def look(uploads: Uploads = (), path: str = "") -> Planned:
+    """What uploaded files, or those at a path on this machine, would become; nothing is kept of them.
+
+    Raises:
+        GapscopeError: as :func:`engine.importers.plan_import`, in the words of the page.
+    """
+    with tempfile.TemporaryDirectory(prefix="gapscope-look-") as held:
+        source = place(uploads, Path(held) / "upload") if uploads else on_this_machine(path)
+        with _in_page_words(source), open_intake(source, Path(held)) as intake:
+            plan = plan_import(intake)
+            return Planned(tuple(_planned(part) for part in plan.parts), plan.ignored)
+
+
+def _planned(part: Part) -> PlannedRun:
+    used = [(use.file.name, True, use.what) for use in part.uses]
+    left = [(name, False, why) for name, why in part.ignores]
+    return PlannedRun(part.name, part.tool, part.version, part.kind, (*used, *left), part.notes)
+
+
+def spec(title: str, stores: Sequence[Path], *, path: str = "", run_title: str = "", skip: bool = False) -> Any:
+    """The job that imports the uploaded files, or those at ``path``."""
+    return {
+        "do": "import",
+        "title": title,
+        "stores": [str(store.resolve()) for store in stores],
+        "path": path,
+        "run_title": run_title,
+        "skip_bad_rows": skip,
+    }
+
+
+def run(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
+    """Do the job in ``folder``; returns the runs and, for each part, its run or why it has none.
+
+    Raises:
+        GapscopeError: no run could be made.
+    """
+    source = on_this_machine(asked["path"]) if asked.get("path") else uploaded(folder / "upload")
+    said_s = 0.0
+
+    def progress(share: float | None, words: str) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= SAY_EVERY_S:
+            said_s = time.monotonic()
+            jobs.write_json(folder / "progress.json", {"words": words, "share": share})
+
+    options = Options(asked.get("run_title") or None, None, bool(asked.get("skip_bad_rows")), progress)
+    with _in_page_words(source), open_intake(source, folder / "unpacked") as intake:
+        done = [
+            {"name": one.part.name, "run_id": one.run_id, "problem": in_page_words(one.problem)}
+            for one in import_parts(plan_import(intake), store, options)
+        ]
+    found = [one["run_id"] for one in done if one["run_id"]]
+    failed = [one for one in done if not one["run_id"]]
+    if not found:
+        raise GapscopeError(" ".join(str(one["problem"]) for one in failed))
+    why = " ".join(f"{one['name']}: {one['problem']}" for one in failed)
+    message = f"{len(found)} of {len(done)} runs. {why}" if failed else ""
+    return {"run_ids": found, "parts": done, "again": bool(failed or asked.get("path")), "message": message}
+
+
+def on_this_machine(text: str) -> Path:
+    """The path that somebody typed.
+
+    Raises:
+        GapscopeError: it is not absolute.
+    """
+    path = Path(text.strip().strip("'\"")).expanduser()
+    if not path.is_absolute():
+        raise GapscopeError(f"{text.strip() or 'An empty path'}: give the whole path, from the root of this machine.")
+    return path
+
+
+def in_page_words(text: str) -> str:
+    """A refusal of the engine for who has the page before them and no command line."""
+    for options, words in PAGE_WORDS.items():
+        text = text.replace(options, words)
+    return text
+
+
+@contextmanager
+def _in_page_words(source: Path) -> Iterator[None]:
+    """Refusals name what was uploaded by its own name, and advise in the words of the page."""
+    try:
+        yield
+    except GapscopeError as error:
+        raise GapscopeError(in_page_words(str(error)).replace(str(source), source.name)) from None

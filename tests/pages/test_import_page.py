@@ -1,0 +1,109 @@
+"""Import on the Runs page: what is handed over is looked at before anything is written, and ends in links."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import synthetic
+from conftest import Open
+from streamlit.testing.v1 import AppTest
+
+from dashboard import jobs
+from engine.bundle import list_bundles
+from engine.stores import PROJECT
+from tests.engine.recording_folder import Folder
+
+
+@pytest.fixture
+def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers run when the test says so."""
+    monkeypatch.setattr(jobs, "_start", lambda folder: None)
+
+
+def words(app: AppTest) -> str:
+    kinds = ("markdown", "caption", "info", "warning", "error")
+    return "\n".join(element.value for kind in kinds for element in app.get(kind)).replace("\\", "")
+
+
+def work(store: Path) -> None:
+    for job in jobs.list_jobs(store):
+        if not job.final:
+            command = [sys.executable, "-m", "dashboard.jobs.worker", str(job.folder)]
+            subprocess.run(command, cwd=PROJECT, check=True, capture_output=True)
+
+
+def look(app: AppTest, path: object) -> AppTest:
+    app.text_input(key="import_path").set_value(str(path)).run()
+    return app.button(key="look").click().run()
+
+
+def test_a_path_is_looked_at_then_imported_and_leads_to_its_run(opened: Open, tmp_path: Path, at_rest: None) -> None:
+    store = tmp_path / "store"
+    synthetic.pair(store)
+    recording = Folder().write(tmp_path / "rec")
+    app = opened(store, "runs")
+    assert app.button(key="look").disabled
+    assert app.button(key="import").disabled
+    before = list_bundles(store)
+    look(app, recording)
+    assert not app.exception
+    assert "1 run** would be made; nothing is written yet" in words(app)
+    files = next(table.value for table in app.dataframe if "What for, or why not" in table.value)
+    assert dict(zip(files["File"], files["Use"], strict=True))["requests.jsonl"] == "used"
+    assert list_bundles(store) == before
+    assert jobs.list_jobs(store) == []
+
+    app.button(key="import").click().run()
+    assert [job.state for job in jobs.list_jobs(store)] == ["waiting"]
+    work(store)
+    app.run()
+    (made,) = [path.name for path in list_bundles(store) if path not in before]
+    said = words(app)
+    assert f"** · {made} · " in said
+    assert "checks passed, 2 unknown" in said
+    links = [link.proto.query_string if hasattr(link.proto, "query_string") else "" for link in app.get("page_link")]
+    assert any(made in link for link in links)
+
+
+def test_what_was_looked_at_is_what_is_imported(opened: Open, tmp_path: Path, at_rest: None) -> None:
+    app = opened(tmp_path / "store", "runs")
+    look(app, Folder().write(tmp_path / "rec"))
+    assert not app.button(key="import").disabled
+    app.text_input(key="import_path").set_value(str(tmp_path / "other")).run()
+    assert app.button(key="import").disabled  # nobody looked at this one
+
+
+@pytest.mark.parametrize("name", ["absent", "notes.txt", "."])
+def test_what_cannot_be_imported_is_said_in_red(opened: Open, tmp_path: Path, name: str) -> None:
+    (tmp_path / "notes.txt").write_text("by hand")
+    app = look(opened(tmp_path / "store", "runs"), tmp_path / name if name != "." else name)
+    assert not app.exception
+    (said,) = [one.value.replace("\\", "") for one in app.error]
+    assert {"absent": "does not exist", "notes.txt": "no format", ".": "from the root of this machine"}[name] in said
+    assert app.button(key="import").disabled
+
+
+def test_a_failed_import_is_said_in_red_in_the_words_of_the_page(opened: Open, tmp_path: Path, at_rest: None) -> None:
+    recording = Folder().write(tmp_path / "rec")
+    file = recording / "requests.jsonl"
+    file.write_bytes(file.read_bytes()[:-40])
+    app = look(opened(tmp_path / "store", "runs"), recording)
+    app.button(key="import").click().run()
+    work(tmp_path / "store")
+    app.run()
+    (said,) = [one.value.replace("\\", "") for one in app.error]
+    assert "requests.jsonl line 3" in said
+    assert "'Skip bad rows' ticked" in said
+
+
+def test_a_server_for_others_reads_no_path(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dashboard.charts import importing
+
+    monkeypatch.setattr(importing, "LOOPBACK", ())
+    app = opened(tmp_path, "runs")
+    assert not app.exception
+    assert "import_path" not in [field.key for field in app.text_input]
+    assert "Paths of this machine cannot be given" in words(app)
