@@ -73,6 +73,11 @@ class BundleWriter:
             self._staging.discard()
             self._staging = None
 
+    @property
+    def contents(self) -> dict[str, str]:
+        """Content digests of the tables that were written so far, by name."""
+        return {name.removesuffix(".parquet"): str(entry["content"]) for name, entry in self._files.items()}
+
     def write_table(self, name: str, rows: Rows) -> None:
         """Store a table. A ``pa.Table`` is sorted where needed; a stream must arrive in order, and is checked.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.errors import GapscopeError
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
+from engine.importers.exported import Exports
 from engine.importers.recording import RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
 from engine.intake import Intake, open_intake
 
@@ -24,7 +25,7 @@ __all__ = [
     "plan_import",
 ]
 
-IMPORTERS: tuple[Importer, ...] = (RECORDINGS, SWEEPS)
+IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS)
 """In this order: a file that a part of one importer uses or ignores is not shown to the next."""
 
 
