@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import GapscopeError
+from engine.importers.clients.aiperf import AIPERF
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
 from engine.importers.exported import Exports
 from engine.importers.recording import RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
@@ -25,7 +26,7 @@ __all__ = [
     "plan_import",
 ]
 
-IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS)
+IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS, AIPERF)
 """In this order: a file that a part of one importer uses or ignores is not shown to the next."""
 
 

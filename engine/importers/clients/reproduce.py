@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -62,10 +62,12 @@ def our_word(statistic: str) -> str:
     return OUR_WORDS.get(statistic, statistic)
 
 
-def statistic(values: npt.NDArray[np.float64], word: str, ddof: int = 0) -> float | None:
+def statistic(
+    values: npt.NDArray[np.float64], word: str, ddof: int = 0, method: Literal["linear", "nearest"] = "linear"
+) -> float | None:
     """A statistic of values by its word; None where it is undefined or the word is not known.
 
-    Percentiles are numpy's linear ones; ``p99.9``, ``p99p9`` and ``p99_9`` are the same.
+    Percentiles are numpy's of ``method``; ``p99.9``, ``p99p9`` and ``p99_9`` are the same.
     """
     word = our_word(word)
     if word == "count":
@@ -87,7 +89,7 @@ def statistic(values: npt.NDArray[np.float64], word: str, ddof: int = 0) -> floa
         return None
     percent = float(f"{found[1]}.{found[2] or 0}")
     with np.errstate(invalid="ignore"):
-        result = float(np.percentile(values, percent))
+        result = float(np.percentile(values, percent, method=method))
     return result if math.isfinite(result) else None
 
 
@@ -96,11 +98,13 @@ def compare(
     stated: Mapping[str, Mapping[str, Any]],
     decimals: int | None = None,
     ddof: int = 0,
+    method: Literal["linear", "nearest"] = "linear",
 ) -> Iterator[Figure]:
     """Each figure of ``stated`` {name: {statistic: value}} that ``rows`` {name: floats} can tell.
 
     Names without rows, statistics of unknown words and values that are no finite numbers are passed over: whoever
-    calls names what is left out on purpose. ``decimals`` is how many the tool prints, ``ddof`` its divisor of ``std``.
+    calls names what is left out on purpose. ``decimals`` is how many the tool prints, ``ddof`` its divisor of ``std``,
+    ``method`` its rule for percentiles.
     """
     for name, block in stated.items():
         if name not in rows:
@@ -110,7 +114,7 @@ def compare(
             told = number(value)
             known = our_word(word) in ("mean", "std", "min", "max", "count", "sum") or _PERCENTILE.fullmatch(word)
             if told is not None and known:
-                yield Figure(name, word, told, statistic(values, word, ddof), decimals)
+                yield Figure(name, word, told, statistic(values, word, ddof, method), decimals)
 
 
 def reproduced(figures: Iterable[Figure], source: str, aside: str = "", check: str = "summary_reproduced") -> Check:

@@ -1,0 +1,189 @@
+"""The records of a run, and its responses where they were kept, as the tables ``requests`` and ``chunks``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from engine.bundle import Spool
+from engine.importers.clients import flags
+from engine.importers.clients.aiperf.chunks import Chunks
+from engine.importers.clients.aiperf.log import Log
+from engine.importers.clients.aiperf.records import COLUMNS, Reading, Record, request_row
+from engine.importers.clients.aiperf.streams import Response, response_of, usage_tokens
+from engine.importers.clients.aiperf.tags import in_ns
+from engine.importers.clients.aiperf.tally import Tally
+from engine.importers.clients.aiperf.values import text, whole
+from engine.importers.contract import Options
+from engine.intake import BadRows, InputFile, Intake, json_rows
+
+_STEP = 2_000
+_SAME_NS = 2_000
+"""A latency in the record and the same from the chunks differ by rounding only."""
+NO_RECORD = "no record"
+
+
+@dataclass
+class Table:
+    """Rows, and what was noticed on the way."""
+
+    requests: Spool
+    chunks: Chunks
+    tallies: dict[str, Tally] = field(default_factory=lambda: {"warmup": Tally(), "profile": Tally()})
+    first_ns: dict[str, int] = field(default_factory=dict)
+    """Earliest credit, or start, by phase."""
+    last_ns: dict[str, int] = field(default_factory=dict)
+    skewed: int = 0
+    cached_known: int = 0
+    unfinished: int = 0
+    responses: int = 0
+    responses_agree: int = 0
+    responses_differ: int = 0
+    agentic: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Records of the run."""
+        return sum(tally.rows for tally in self.tallies.values())
+
+
+class Reader:
+    """Reads the files of a run's requests, one after the other."""
+
+    def __init__(self, intake: Intake, bad: BadRows, options: Options) -> None:
+        self.table = Table(Spool("requests", COLUMNS, intake.scratch), Chunks(intake.scratch))
+        self._bad = bad
+        self._options = options
+        self._seen: set[str] = set()
+        self._responses: dict[str, Response] = {}
+        self._turns: dict[str, list[tuple[int, str]]] = {}
+        """Requests of a conversation by their place in the trace."""
+
+    def read(self, records: InputFile | None, raw: InputFile | None) -> Table:
+        """Read both; raw records alone are the records, too."""
+        if raw is not None:
+            for request_id, kept, response, where in self._raw(raw):
+                if records is None:
+                    self._take(kept, request_id, response, Reading(True), where)
+                elif request_id in self._responses:
+                    self._bad.add(where, f"x_request_id {request_id} occurred before")
+                else:
+                    self._responses[request_id] = response
+        if records is not None:
+            # Whether the server reports usage is told by the first rows: a later one without is conspicuous.
+            reading = Reading(b'"usage_' in records.head)
+            for line, row in json_rows(records, self._bad):
+                where = f"{records.name} line {line}"
+                record = self._record(row, where)
+                if record is not None:
+                    request_id = text(record.metadata.get("x_request_id")) or f"line {line}"
+                    self._take(record, request_id, self._responses.pop(request_id, None), reading, where)
+                if line % _STEP == 0:
+                    self._options.step(None, f"{line:,} records")
+        return self.table
+
+    def _raw(self, file: InputFile) -> Iterator[tuple[str, Record, Response, str]]:
+        for line, row in json_rows(file, self._bad):
+            where = f"{file.name} line {line}"
+            record = self._record(row, where)
+            if record is None:
+                continue
+            response = response_of(row)
+            request_id = text(record.metadata.get("x_request_id")) or f"line {line}"
+            tokens = usage_tokens(response.usage)["output_tokens"]
+            self.table.chunks.add_response(request_id, record.start_ns, response, tokens)
+            response.chunks = []
+            self.table.responses += 1
+            yield request_id, record, response, where
+            if line % _STEP == 0:
+                self._options.step(None, f"{line:,} responses")
+
+    def _record(self, row: dict[str, Any], where: str) -> Record | None:
+        try:
+            return Record.of(row)
+        except ValueError as error:
+            self._bad.add(where, str(error))
+            return None
+
+    def _take(self, record: Record, request_id: str, raw: Response | None, reading: Reading, where: str) -> None:
+        if request_id in self._seen:
+            self._bad.add(where, f"x_request_id {request_id} occurred before")
+            return
+        row = request_row(record, request_id, raw, reading)
+        self._seen.add(request_id)
+        row["parent_request_id"] = self._parent(record, request_id)
+        table = self.table
+        table.requests.append(row)
+        table.tallies[row["phase"]].add(record)
+        self._bounds(row)
+        noticed = row["flags"] or ""
+        table.skewed += flags.TIMES_WRONG in noticed
+        table.unfinished += flags.UNFINISHED in noticed
+        table.cached_known += row["cached_tokens"] is not None
+        table.agentic |= row["source_trace_id"] is not None
+        if raw is None and row["status"] == "ok":
+            table.chunks.add_gaps(request_id, row.get("first_visible_ns"), record, row.get("output_tokens"))
+        elif raw is not None and raw.first_ns is not None and record.error is None:
+            self._agree(record, raw)
+
+    def _bounds(self, row: dict[str, Any]) -> None:
+        phase, table = row["phase"], self.table
+        start = row["dispatched_ns"] if row["scheduled_ns"] is None else row["scheduled_ns"]
+        if start is not None:
+            table.first_ns[phase] = min(start, table.first_ns.get(phase, start))
+        end = max(
+            (row[c] for c in ("end_ns", "last_visible_ns", "dispatched_ns") if row.get(c) is not None), default=None
+        )
+        if end is not None:
+            table.last_ns[phase] = max(end, table.last_ns.get(phase, end))
+
+    def _agree(self, record: Record, raw: Response) -> None:
+        told = [in_ns(record.value(tag), record.unit(tag)) for tag in ("time_to_first_token", "request_latency")]
+        found = (raw.first_ns, raw.last_ns)
+        if not raw.streamed or None in told:
+            return
+        same = all(abs(a - b) <= _SAME_NS for a, b in zip(told, found, strict=True) if a is not None and b is not None)
+        self.table.responses_agree += same
+        self.table.responses_differ += not same
+
+    def _parent(self, record: Record, request_id: str) -> str | None:
+        """The request after which a subagent was spawned: the last of its parent before it in the trace."""
+        meta = record.metadata
+        place, own = whole(meta.get("source_outer_idx")), text(meta.get("x_correlation_id"))
+        parent = text(meta.get("parent_correlation_id"))
+        if place is None or own is None:
+            return None
+        if parent is None:
+            self._turns.setdefault(own, []).append((place, request_id))
+            return None
+        before = [turn for turn in self._turns.get(parent, ()) if turn[0] < place]
+        return max(before)[1] if before else None
+
+
+def unrecorded(table: Table, log: Log) -> dict[str, dict[str, int]]:
+    """Requests that the log counts as sent and that no record tells of, added as rows; how many by phase and status."""
+    added: dict[str, dict[str, int]] = {}
+    for kind, phase in (("warmup", "warmup"), ("profiling", "profile")):
+        counted = log.phases.get(kind)
+        if counted is None or counted.sent is None:
+            continue
+        missing = max(counted.sent - table.tallies[phase].rows, 0)
+        canceled = min(missing, counted.canceled or 0)
+        added[phase] = {"canceled": canceled, "in_flight": missing - canceled}
+        for status, number in added[phase].items():
+            for index in range(1, number + 1):
+                table.requests.append(
+                    {
+                        "request_id": f"{phase} {status} without a record {index}",
+                        "phase": phase,
+                        "status": status,
+                        "error_type": NO_RECORD,
+                    }
+                )
+    return added
+
+
+def span(table: Table, phase: str) -> tuple[int | None, int | None]:
+    """Earliest credit and latest end of a phase's rows."""
+    return table.first_ns.get(phase), table.last_ns.get(phase)
