@@ -5,7 +5,7 @@ from engine.bundle.ledger import ledger_of, ledger_problems
 from engine.bundle.manifest import Check, Phase
 from engine.bundle.reader import Bundle, find_bundle, list_bundles, measured_runs, open_bundle
 from engine.bundle.spool import Spool, spooled
-from engine.bundle.staging import clean_stale
+from engine.bundle.staging import clean_stale, working_folder
 from engine.bundle.writer import BundleWriter, slugify
 
 __all__ = [
@@ -26,4 +26,5 @@ __all__ = [
     "replay_lineage",
     "slugify",
     "spooled",
+    "working_folder",
 ]

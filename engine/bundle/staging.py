@@ -12,6 +12,7 @@ import fcntl
 import os
 import secrets
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from engine.errors import GapscopeError, UnwritableStore
@@ -58,6 +59,28 @@ class Staging:
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
         self._lock = -1
+
+
+@contextlib.contextmanager
+def working_folder(store: Path) -> Iterator[Path]:
+    """A hidden folder beside the runs for work on the way to one: it vanishes in the end, and after a crash.
+
+    Raises:
+        GapscopeError: the store cannot be written.
+    """
+    created = not store.exists()
+    try:
+        clean_stale(store)
+        held = Staging(store)
+    except OSError as problem:
+        raise write_failed(store, problem) from problem
+    try:
+        yield held.path
+    finally:
+        held.discard()
+        if created:
+            with contextlib.suppress(OSError):
+                store.rmdir()
 
 
 def clean_stale(store: Path) -> list[Path]:

@@ -79,9 +79,8 @@ def _show(path: Path) -> None:
 def _import_one(path: Path, arguments: argparse.Namespace) -> list[str]:
     """Import what lies at ``path``; returns a sentence for every run that could not be made."""
     from engine.bundle import open_bundle
-    from engine.importers import Options, plan_import
+    from engine.importers import Options, intake_for, plan_import
     from engine.importers.parts import import_parts
-    from engine.intake import open_intake
 
     store = stores_of(arguments)[-1]
     bar = ProgressBar(path.name or str(path))
@@ -89,7 +88,7 @@ def _import_one(path: Path, arguments: argparse.Namespace) -> list[str]:
     problems = []
     try:
         bar.show(None, "looking at its files")
-        with open_intake(path) as intake:
+        with intake_for(path, store) as intake:
             for done in import_parts(plan_import(intake), store, options):
                 bar.clear()
                 if done.run_id is None:

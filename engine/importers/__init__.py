@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from engine.bundle import working_folder
 from engine.errors import GapscopeError
-from engine.importers.clients.aiperf import AIPERF
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
 from engine.importers.exported import Exports
 from engine.importers.recording import RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
-from engine.intake import Intake, open_intake
+from engine.intake import Intake, open_intake, trouble
 
 __all__ = [
     "IMPORTERS",
@@ -23,10 +25,11 @@ __all__ = [
     "import_any",
     "import_recording",
     "import_sweep",
+    "intake_for",
     "plan_import",
 ]
 
-IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS, AIPERF)
+IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS)
 """In this order: a file that a part of one importer uses or ignores is not shown to the next."""
 
 
@@ -44,10 +47,31 @@ def plan_import(intake: Intake) -> Plan:
             rest = rest.without(taken)
     if not parts:
         known = "; ".join(f"{i.name}: {i.describes}" for i in IMPORTERS)
-        hint = schema_hint(intake)
+        hint = schema_hint(intake) or _trouble_hint(intake)
         raise GapscopeError(f"{intake.path} is in no format that can be imported.{hint} Known are {known}.")
-    ignored = tuple((file.name, "no importer knows it") for file in rest.files)
-    return Plan(intake, tuple(parts), ignored)
+    ignored = [(file.name, trouble(file) or "no importer knows it") for file in rest.files]
+    return Plan(intake, tuple(parts), (*ignored, *intake.left_out))
+
+
+@contextmanager
+def intake_for(path: Path, store: Path) -> Iterator[Intake]:
+    """What lies at ``path``, on its way into ``store``: archives and rows are spread out on the store's disk.
+
+    Raises:
+        GapscopeError: as :func:`engine.intake.open_intake` says, or the store cannot be written.
+    """
+    with working_folder(Path(store)) as scratch, open_intake(Path(path), scratch) as intake:
+        yield intake
+
+
+def _trouble_hint(intake: Intake) -> str:
+    """What is wrong with the files themselves, as a sentence; empty where nothing is."""
+    found = [(file, words) for file in intake.files if (words := trouble(file))]
+    if not found:
+        return ""
+    file, words = found[0]
+    others = f", and {len(found) - 1} more files like it" if len(found) > 1 else ""
+    return f" {file.name}: {words}{others}."
 
 
 def import_any(path: Path, store: Path, **options: Any) -> list[str]:
@@ -60,5 +84,5 @@ def import_any(path: Path, store: Path, **options: Any) -> list[str]:
             complete by then stay.
     """
     asked = Options(**options)
-    with open_intake(Path(path)) as intake:
+    with intake_for(path, store) as intake:
         return [part.run(Path(store), asked) for part in plan_import(intake).parts]

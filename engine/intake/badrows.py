@@ -18,8 +18,8 @@ class BadRows:
     count: int = 0
     examples: list[str] = field(default_factory=list)
 
-    def add(self, where: str, reason: str) -> None:
-        """Leave out the row at ``where`` ("requests.jsonl line 7").
+    def add(self, where: str, reason: str, rows: int = 1) -> None:
+        """Leave out the row at ``where`` ("requests.jsonl line 7"), or several rows that cannot be told apart.
 
         Raises:
             GapscopeError: bad rows are not to be skipped.
@@ -29,7 +29,7 @@ class BadRows:
                 f"{where}: {reason}. Repair the file, or import with --skip-bad-rows, which leaves such rows out and "
                 "counts them."
             )
-        self.count += 1
+        self.count += rows
         if len(self.examples) < NAMED:
             self.examples.append(f"{where}: {reason}")
 
@@ -38,5 +38,5 @@ class BadRows:
         """How many were left out, and the first of them."""
         if not self.count:
             return "every row was used"
-        more = f"; and {self.count - NAMED} more" if self.count > NAMED else ""
+        more = "; and more" if self.count > len(self.examples) else ""
         return f"{self.count} rows left out: {'; '.join(self.examples)}{more}"

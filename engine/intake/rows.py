@@ -1,4 +1,4 @@
-"""Rows and documents of text files, as tools write them: gzip or not, BOM, CRLF, ``NaN``, cut off at the end.
+"""Rows of text files, as tools write them: compressed or not, BOM, CRLF, ``NaN``, cut off at the end.
 
 ``NaN``, ``Infinity`` and ``-Infinity`` come as floats: whoever reads a value decides (``number`` makes them None).
 """
@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import math
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,42 +16,59 @@ import orjson
 
 from engine.errors import GapscopeError
 from engine.intake.badrows import BadRows
-from engine.intake.files import InputFile
+from engine.intake.files import UTF8_MARK, UTF16_MARKS, InputFile
 from engine.intake.streams import CutOff
 
 BLOCK = 1 << 20
 MAX_LINE = 64 << 20
-MAX_DOCUMENT = 512 << 20
 MAX_COLUMNS = 2_000
-_MARK = b"\xef\xbb\xbf"
+_ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 
 
 def lines(file: InputFile) -> Iterator[tuple[int, bytes, str | None]]:
-    """Number (from 1), content without line end, and what is wrong with it (a stream that breaks off there).
+    """Number (from 1), content without its LF, and what is wrong with it (too long, or the stream breaks off there).
 
-    Lines end with LF, CRLF or a bare CR; a CR inside a JSON line is white space, so it does no harm there.
+    Lines end with LF or CRLF; with CR in a file that starts without LF.
+
+    Raises:
+        GapscopeError: the file cannot be read, or is UTF-16 text.
     """
-    number, rest, first = 0, b"", True
+    refuse_utf16(file)
+    number, held, size = 0, [b""], 0
+    end, broken = b"", None
     with file.open() as stream:
-        broken: str | None = None
         while True:
             try:
                 block = stream.read(BLOCK)
             except CutOff as error:
-                block, broken = b"", str(error)
-            if first:
-                block, first = block.removeprefix(_MARK), False
+                broken = str(error)
+                break
             if not block:
                 break
-            parts = (rest + block).split(b"\n")
-            rest = parts.pop()
-            if len(rest) > MAX_LINE:
-                raise GapscopeError(f"{file.name} line {number + len(parts) + 1} is longer than {MAX_LINE >> 20} MiB.")
-            for text in parts:
+            if not end and (b"\n" in block or b"\r" in block):
+                end = b"\n" if b"\n" in block else b"\r"
+            parts = block.split(end) if end else [block]
+            for part in parts[:-1]:
                 number += 1
-                yield number, text, None
-        if rest or broken:
-            yield number + 1, rest, broken
+                held.append(part)
+                yield number, *_line(number, held, size + len(part))
+                held, size = [], 0
+            size += len(parts[-1])
+            if size <= MAX_LINE:
+                held.append(parts[-1])
+            else:
+                held = []
+        if size or broken:
+            text, problem = _line(number + 1, held, size)
+            yield number + 1, text, problem or broken
+
+
+def _line(number: int, parts: list[bytes], size: int) -> tuple[bytes, str | None]:
+    if size > MAX_LINE:
+        return b"", f"longer than {MAX_LINE >> 20} MiB"
+    text = b"".join(parts)
+    return (text.removeprefix(UTF8_MARK) if number == 1 else text), None
 
 
 def json_rows(file: InputFile, bad: BadRows) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -62,58 +79,39 @@ def json_rows(file: InputFile, bad: BadRows) -> Iterator[tuple[int, dict[str, An
         row, problem = (None, broken) if broken else parse(text)
         if type(row) is dict:
             yield number, row
+        elif problem and b"\r" in text.strip() and not broken:
+            yield from _rows_between_returns(file, number, text, bad)
         else:
             bad.add(f"{file.name} line {number}", problem or f"expected a JSON object, found {_kind(row)}")
 
 
-def parse(text: bytes) -> tuple[Any, str | None]:
-    """The JSON value in ``text``, and what is wrong with it."""
+def _rows_between_returns(
+    file: InputFile, number: int, text: bytes, bad: BadRows
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Rows that a bare CR parts; inside a row it is white space, so a line is looked at as a whole first."""
+    for part in text.split(b"\r"):
+        if part.strip():
+            row, problem = parse(part)
+            if type(row) is dict:
+                yield number, row
+            else:
+                bad.add(f"{file.name} line {number}", problem or f"expected a JSON object, found {_kind(row)}")
+
+
+def parse(text: bytes | bytearray) -> tuple[Any, str | None]:
+    """The JSON value in ``text``, and what is wrong with it. Half of a surrogate pair becomes U+FFFD."""
     try:
         return orjson.loads(text), None
     except orjson.JSONDecodeError as error:
         try:
-            return json.loads(text), None  # NaN, Infinity, numbers of any length
+            return json.loads(whole_pairs(text.decode())), None  # NaN, Infinity, numbers of any length
         except (ValueError, RecursionError):
             return None, f"not JSON ({error})"
 
 
-def json_document(file: InputFile) -> Any:
-    """The one JSON value that a file holds.
-
-    Raises:
-        GapscopeError: not JSON, cut off, or too large to be held.
-    """
-    value, problem = parse(whole(file))
-    if problem:
-        raise GapscopeError(f"{file.name} is {problem}: expected one JSON document. Is it cut off?")
-    return value
-
-
-def json_documents(file: InputFile, bad: BadRows) -> Iterator[tuple[int, Any]]:
-    """Number (from 1) and value of each document of a file that holds one, or several one after the other."""
-    data = whole(file)
-    value, problem = parse(data)
-    if problem is None:
-        yield 1, value
-        return
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        bad.add(file.name, f"not UTF-8 ({error.reason} at byte {error.start})")
-        return
-    decoder, position, number = json.JSONDecoder(), 0, 0
-    while position < len(text):
-        while position < len(text) and text[position] in " \t\r\n\ufeff":
-            position += 1
-        if position >= len(text):
-            return
-        number += 1
-        try:
-            value, position = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError) as error:
-            bad.add(f"{file.name} document {number}", f"not JSON ({error})")
-            return
-        yield number, value
+def whole_pairs(text: str) -> str:
+    """JSON text in which every escaped surrogate has its partner: half of a pair becomes U+FFFD."""
+    return _ESCAPE.sub(lambda e: "\\ufffd" if _SURROGATE.fullmatch(e[0]) else e[0], text) if "\\" in text else text
 
 
 def csv_rows(file: InputFile, bad: BadRows, delimiter: str = ",") -> Iterator[tuple[int, dict[str, str]]]:
@@ -122,8 +120,7 @@ def csv_rows(file: InputFile, bad: BadRows, delimiter: str = ",") -> Iterator[tu
     Raises:
         GapscopeError: no head line, a column twice, or far too many columns.
     """
-    numbered = _text_lines(file, bad)
-    reader = csv.reader((text for text in numbered), delimiter=delimiter)
+    reader = csv.reader(_text_lines(file, bad), delimiter=delimiter, strict=True)
     try:
         head = next(reader, None)
     except csv.Error as error:
@@ -137,17 +134,22 @@ def csv_rows(file: InputFile, bad: BadRows, delimiter: str = ",") -> Iterator[tu
     if twice is not None:
         raise GapscopeError(f"{file.name} names the column {twice!r} twice: keep one of them.")
     while True:
+        before = reader.line_num
+        problem = None
         try:
             cells = next(reader, None)
         except csv.Error as error:
-            bad.add(f"{file.name} line {reader.line_num}", str(error))
-            continue
+            cells, problem = [], str(error)
         if cells is None:
             return
-        if not cells:
+        if not cells and not problem:
             continue
-        if len(cells) != len(names):
-            bad.add(f"{file.name} line {reader.line_num}", f"{len(cells)} cells where the head has {len(names)}")
+        if not problem and len(cells) != len(names):
+            problem = f"{len(cells)} cells where the head has {len(names)}"
+        if problem:  # an open quote takes the lines that follow with it
+            lost = max(1, reader.line_num - before)
+            where = f"line {before + 1}" if lost == 1 else f"lines {before + 1} to {reader.line_num}"
+            bad.add(f"{file.name} {where}", problem, lost)
             continue
         yield reader.line_num, dict(zip(names, cells, strict=True))
 
@@ -157,27 +159,14 @@ def _text_lines(file: InputFile, bad: BadRows) -> Iterator[str]:
         if broken:
             bad.add(f"{file.name} line {number}", broken)
             continue
-        text = data.decode("utf-8", "replace").replace("\x00", "")
-        for part in text.removesuffix("\r").split("\r"):
+        for part in data.decode("utf-8", "replace").removesuffix("\r").split("\r"):
             yield part + "\n"
 
 
-def whole(file: InputFile) -> bytes:
-    """All of a file, decompressed, without a byte order mark.
-
-    Raises:
-        GapscopeError: it breaks off, or is too large to be held.
-    """
-    out = io.BytesIO()
-    with file.open() as stream:
-        try:
-            while data := stream.read(BLOCK):
-                out.write(data)
-                if out.tell() > MAX_DOCUMENT:
-                    raise GapscopeError(f"{file.name} is one document of more than {MAX_DOCUMENT >> 20} MiB.")
-        except CutOff as error:
-            raise GapscopeError(f"{file.name}: {error}. Get the whole file.") from None
-    return out.getvalue().removeprefix(_MARK)
+def refuse_utf16(file: InputFile) -> None:
+    """Raise where a file is UTF-16 text, as some shells write it."""
+    if file.head.startswith(UTF16_MARKS):
+        raise GapscopeError(f"{file.name} is UTF-16 text: save it as UTF-8 and import it again.")
 
 
 def number(value: Any) -> float | None:

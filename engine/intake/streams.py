@@ -9,29 +9,63 @@ import lzma
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import Any, Protocol
 
 import pyarrow as pa
 
 from engine.errors import GapscopeError
 
 FREE_BYTES = 1 << 30
-"""What any file may unpack to."""
+"""What any compressed file may unpack to."""
 GROWTH = 200
 """Beyond that, how many times its own size: rows of JSON grow 10 to 40 times, a bomb a thousand times."""
+_PIECE = 1 << 16
 
 
 class CutOff(Exception):
     """A compressed stream that ends early or is damaged; what came before it was delivered."""
 
 
-def _zstd(path: Path) -> BinaryIO:
-    return cast(BinaryIO, pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
+class _Source(Protocol):
+    """``read1`` returns what one step gives, so that nothing is lost where the next step fails."""
+
+    def read1(self, size: int) -> bytes: ...
+
+    def close(self) -> None: ...
 
 
-_OPENERS: tuple[tuple[bytes, str, Callable[[Path], Any]], ...] = (
+class _Zstd:
+    """Arrow's reader drops what a failing read had gathered: that piece is read again, byte by byte."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = str(path)
+        self._stream = self._open()
+        self._delivered = 0
+        self._piece = _PIECE
+
+    def _open(self) -> Any:
+        return pa.CompressedInputStream(pa.OSFile(self._path), "zstd")
+
+    def read1(self, size: int) -> bytes:
+        try:
+            data: bytes = self._stream.read(min(size, self._piece))
+        except OSError:
+            if self._piece == 1:
+                raise
+            self._stream, self._piece, left = self._open(), 1, self._delivered
+            while left:
+                left -= len(self._stream.read(min(left, _PIECE)))
+            return self.read1(size)
+        self._delivered += len(data)
+        return data
+
+    def close(self) -> None:
+        self._stream.close()
+
+
+_OPENERS: tuple[tuple[bytes, str, Callable[[Path], _Source]], ...] = (
     (b"\x1f\x8b", "gzip", gzip.GzipFile),
-    (b"\x28\xb5\x2f\xfd", "zstd", _zstd),
+    (b"\x28\xb5\x2f\xfd", "zstd", _Zstd),
     (b"BZh", "bzip2", bz2.BZ2File),
     (b"\xfd7zXZ\x00", "xz", lzma.LZMAFile),
 )
@@ -45,26 +79,32 @@ def compression(path: Path) -> str | None:
 
 
 class Stream:
-    """Reads a file, decompressed. ``read`` raises :class:`CutOff` where a compressed stream breaks off."""
+    """Reads a file, decompressed. ``read`` raises :class:`CutOff` where a compressed stream breaks off.
+
+    Raises:
+        GapscopeError: the file cannot be opened.
+    """
 
     def __init__(self, path: Path, name: str) -> None:
         self.name = name
-        kind = compression(path)
-        opener = next((open_ for _, word, open_ in _OPENERS if word == kind), None)
-        self._file: Any = opener(path) if opener else path.open("rb")
-        self.compression = kind
-        self._size = path.stat().st_size
+        try:
+            self.compression = compression(path)
+            opener = next((open_ for _, word, open_ in _OPENERS if word == self.compression), None)
+            self._file: _Source = opener(path) if opener else path.open("rb")
+            self._size = path.stat().st_size
+        except OSError as error:
+            raise GapscopeError(f"{name} cannot be read: {error.strerror or error}.") from None
         self._delivered = 0
 
     def read(self, size: int) -> bytes:
-        """At most ``size`` bytes, none at the end.
+        """At most ``size`` bytes and at least one, none at the end.
 
         Raises:
             CutOff: the stream is damaged here.
             GapscopeError: it unpacks to more than a file of its size should.
         """
         try:
-            data = bytes(self._file.read(size))
+            data = self._file.read1(size)
         except (EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, pa.ArrowException):
             raise CutOff(f"the {self.compression or 'file'} stream ends here, as if cut off") from None
         self._delivered += len(data)
