@@ -115,7 +115,7 @@ def test_an_interrupted_import_leaves_nothing(
     monkeypatch.setattr("engine.bundle.writer.BundleWriter.seal", lambda self, **_: interrupted(self))
     assert command(capsys, folder, "--store", store)[0] == terminal.INTERRUPTED
     assert list_bundles(store) == []
-    assert [path.name for path in store.iterdir() if path.name != "traces"] == []
+    assert [path.name for path in store.glob("*") if path.name != "traces"] == []
     assert list(scratch.iterdir()) == []
 
 
