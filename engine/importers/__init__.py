@@ -9,9 +9,11 @@ from typing import Any
 
 from engine.bundle import working_folder
 from engine.errors import GapscopeError
+from engine.importers.clients.aiperf import AIPERF
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
 from engine.importers.exported import Exports
-from engine.importers.recording import RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
+from engine.importers.joined import join_parts
+from engine.importers.recording import PASS_STREAMS, RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
 from engine.intake import Intake, open_intake, trouble
 
 __all__ = [
@@ -29,12 +31,14 @@ __all__ = [
     "plan_import",
 ]
 
-IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS)
+IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS, PASS_STREAMS, AIPERF)
 """In this order: a file that a part of one importer uses or ignores is not shown to the next."""
 
 
-def plan_import(intake: Intake) -> Plan:
+def plan_import(intake: Intake, join: bool = True) -> Plan:
     """What an input holds, and which files of it nobody uses.
+
+    With ``join``, a client's files and the passes or KV events of its engine in one folder make one run.
 
     Raises:
         GapscopeError: no importer knows any of it.
@@ -50,7 +54,7 @@ def plan_import(intake: Intake) -> Plan:
         hint = schema_hint(intake) or _trouble_hint(intake)
         raise GapscopeError(f"{intake.path} is in no format that can be imported.{hint} Known are {known}.")
     ignored = [(file.name, trouble(file) or "no importer knows it") for file in rest.files]
-    return Plan(intake, tuple(parts), (*ignored, *intake.left_out))
+    return Plan(intake, tuple(join_parts(parts) if join else parts), (*ignored, *intake.left_out))
 
 
 @contextmanager
