@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 from engine.identity import attention_family
@@ -99,7 +100,7 @@ def _words(command: str) -> list[str]:
 
 
 def _engine(words: list[str]) -> str | None:
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in pairwise([*words, ""]):
         base = word.rpartition("/")[2]
         if base in ("vllm", "sglang") and following == "serve":
             return base

@@ -213,7 +213,9 @@ def _noticed(table: Table) -> Iterator[Check]:
     if table.responses:
         both = table.responses_agree + table.responses_differ
         words = f"TTFT and latency of {table.responses_agree:,} of {both:,} records are those of their chunks"
-        yield Check("raw_agrees", "fail" if table.responses_differ else "pass" if both else "unknown", words)
+        wrong = table.responses_differ or table.unrecorded
+        words += f"; {table.unrecorded:,} responses have no record" if table.unrecorded else ""
+        yield Check("raw_agrees", "fail" if wrong else "pass" if both else "unknown", words)
     if table.unfinished:
         words = f"{table.unfinished:,} responses ended without a finish reason or the server's count"
         yield Check("streams_finished", "fail", words)

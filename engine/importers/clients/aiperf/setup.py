@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from engine.importers.clients.aiperf.summary import Summary, text_lines
@@ -163,7 +164,7 @@ def config_of_command(file: InputFile) -> dict[str, Any]:
         return {}
     given = {
         word: (following if not following.startswith("--") else True)
-        for word, following in zip(words, [*words[1:], "--"], strict=True)
+        for word, following in pairwise([*words, "--"])
         if word.startswith("--")
     }
     numbers = {flag: _number(value) for flag, value in given.items()}

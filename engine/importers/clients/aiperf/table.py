@@ -14,7 +14,7 @@ from engine.importers.clients.aiperf.records import COLUMNS, Reading, Record, re
 from engine.importers.clients.aiperf.streams import Response, response_of, usage_tokens
 from engine.importers.clients.aiperf.tags import in_ns
 from engine.importers.clients.aiperf.tally import Tally
-from engine.importers.clients.aiperf.values import text, whole
+from engine.importers.clients.aiperf.values import count, dig, text, whole
 from engine.importers.contract import Options
 from engine.intake import BadRows, InputFile, Intake, json_rows
 
@@ -40,6 +40,8 @@ class Table:
     responses: int = 0
     responses_agree: int = 0
     responses_differ: int = 0
+    unrecorded: int = 0
+    """Responses without a record."""
     agentic: bool = False
 
     @property
@@ -57,8 +59,8 @@ class Reader:
         self._options = options
         self._seen: set[str] = set()
         self._responses: dict[str, Response] = {}
-        self._turns: dict[str, list[tuple[int, str]]] = {}
-        """Requests of a conversation by their place in the trace."""
+        self._turns: dict[str, list[tuple[int, str, int]]] = {}
+        """Requests of a conversation: place in the trace, id, end."""
 
     def read(self, records: InputFile | None, raw: InputFile | None) -> Table:
         """Read both; raw records alone are the records, too."""
@@ -66,8 +68,6 @@ class Reader:
             for request_id, kept, response, where in self._raw(raw):
                 if records is None:
                     self._take(kept, request_id, response, Reading(True), where)
-                elif request_id in self._responses:
-                    self._bad.add(where, f"x_request_id {request_id} occurred before")
                 else:
                     self._responses[request_id] = response
         if records is not None:
@@ -81,16 +81,32 @@ class Reader:
                     self._take(record, request_id, self._responses.pop(request_id, None), reading, where)
                 if line % _STEP == 0:
                     self._options.step(None, f"{line:,} records")
+            if raw is not None and self._responses:
+                self._take_unrecorded(raw)
         return self.table
 
+    def _take_unrecorded(self, raw: InputFile) -> None:
+        """Responses without a record: AIPerf writes none where there is neither a figure nor an error."""
+        for line, row in json_rows(raw, BadRows(skip=True)):
+            request_id = text(dig(row, "metadata", "x_request_id")) or f"line {line}"
+            response = self._responses.pop(request_id, None)
+            if response is not None:
+                where = f"{raw.name} line {line}"
+                self._take(Record.of(row), request_id, response, Reading(True), where, counted=False)
+
     def _raw(self, file: InputFile) -> Iterator[tuple[str, Record, Response, str]]:
+        seen: set[str] = set()
         for line, row in json_rows(file, self._bad):
             where = f"{file.name} line {line}"
             record = self._record(row, where)
             if record is None:
                 continue
-            response = response_of(row)
             request_id = text(record.metadata.get("x_request_id")) or f"line {line}"
+            if request_id in seen:
+                self._bad.add(where, f"x_request_id {request_id} occurred before")
+                continue
+            seen.add(request_id)
+            response = response_of(row)
             tokens = usage_tokens(response.usage)["output_tokens"]
             self.table.chunks.add_response(request_id, record.start_ns, response, tokens)
             response.chunks = []
@@ -106,7 +122,16 @@ class Reader:
             self._bad.add(where, str(error))
             return None
 
-    def _take(self, record: Record, request_id: str, raw: Response | None, reading: Reading, where: str) -> None:
+    def _take(
+        self,
+        record: Record,
+        request_id: str,
+        raw: Response | None,
+        reading: Reading,
+        where: str,
+        counted: bool = True,
+    ) -> None:
+        """Make a row of a record; ``counted`` says whether the tool counts it, too."""
         if request_id in self._seen:
             self._bad.add(where, f"x_request_id {request_id} occurred before")
             return
@@ -115,7 +140,9 @@ class Reader:
         row["parent_request_id"] = self._parent(record, request_id)
         table = self.table
         table.requests.append(row)
-        table.tallies[row["phase"]].add(record)
+        if counted:
+            table.tallies[row["phase"]].add(record)
+        table.unrecorded += not counted
         self._bounds(row)
         noticed = row["flags"] or ""
         table.skewed += flags.TIMES_WRONG in noticed
@@ -148,16 +175,16 @@ class Reader:
         self.table.responses_differ += not same
 
     def _parent(self, record: Record, request_id: str) -> str | None:
-        """The request after which a subagent was spawned: the last of its parent before it in the trace."""
+        """The request after which a subagent was spawned: the last of its parent that had ended and precedes it."""
         meta = record.metadata
         place, own = whole(meta.get("source_outer_idx")), text(meta.get("x_correlation_id"))
-        parent = text(meta.get("parent_correlation_id"))
-        if place is None or own is None:
+        parent, start, end = text(meta.get("parent_correlation_id")), record.start_ns, count(meta.get("request_end_ns"))
+        if place is None or own is None or start is None or end is None:
             return None
         if parent is None:
-            self._turns.setdefault(own, []).append((place, request_id))
+            self._turns.setdefault(own, []).append((place, request_id, end))
             return None
-        before = [turn for turn in self._turns.get(parent, ()) if turn[0] < place]
+        before = [turn for turn in self._turns.get(parent, ()) if turn[0] < place and turn[2] <= start]
         return max(before)[1] if before else None
 
 
