@@ -1,4 +1,4 @@
-"""The commands that need no dashboard: import, export, fit, replay, ladder, parity, trace.
+"""The commands that need no dashboard: import, attach, export, fit, replay, ladder, parity, trace.
 
 ``python -m engine.cli COMMAND`` runs them alone; the ``gapscope`` entry point has them beside its own.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.cli.attaching import add_attach
 from engine.cli.exporting import add_export
 from engine.cli.importing import add_import
 from engine.cli.ladder import Show, add_ladder
@@ -34,7 +35,7 @@ __all__ = ["main", "register", "store_options", "stores_of"]
 
 def register(commands: Commands, show_ladder: Show | None = None) -> None:
     """Add the engine's commands to an argparse sub-command group; ``show_ladder`` is called after one was built."""
-    for add in (add_import, add_export, _add_fit, add_replay):
+    for add in (add_import, add_attach, add_export, _add_fit, add_replay):
         add(commands)
     add_ladder(commands, show_ladder)
     for add in (_add_parity, _add_trace):

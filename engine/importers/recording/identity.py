@@ -126,6 +126,15 @@ def sweep_identity(record: Mapping[str, Any], fpm_schema: str | None) -> Identit
     return _served(record, fpm_schema)
 
 
+def scheduler_identity(record: Mapping[str, Any], source: str) -> Identity:
+    """A scheduler's settings: ``record["scheduler"]`` has them under the names of ``identity.json``."""
+    identity = Identity()
+    for group, field, path in _COPIED:
+        if path.startswith("scheduler."):
+            _set(identity, group, field, at(record, path), source)
+    return identity
+
+
 def at(record: Mapping[str, Any], path: str) -> Any:
     """The value at a dotted path, None where there is none; keys may hold dots themselves."""
     if path in record:

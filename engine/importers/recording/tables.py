@@ -19,7 +19,7 @@ def table_of(name: str, rows: Rows) -> pa.Table:
     """Rows as a table of the bundle, sorted as the bundle wants it; only columns that some row has."""
     kind = TABLES[name]
     used = [c for c in kind.columns if not rows or c in rows[0] or any(c in row for row in rows)]
-    rows = sorted(rows, key=lambda row: tuple(row[c] for c in kind.sorted_by))
+    rows = sorted(rows, key=lambda row: tuple((row[c] is None, row[c]) for c in kind.sorted_by))
     plain = [pa.field(c, _undictionaried(kind.schema.field(c).type)) for c in used]
     return pa.Table.from_pylist(rows, pa.schema(plain))
 
