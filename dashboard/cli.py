@@ -1,4 +1,4 @@
-"""The ``gapscope`` command: the engine's commands plus compare, runs, serve and doctor.
+"""The ``gapscope`` command: the engine's commands plus compare, tools, runs, serve and doctor.
 
 Exit codes: 0 done, 1 a gate of an acceptance contract does not hold or doctor found a fault, 2 bad input, 130
 interrupted. Heavy packages are imported by the commands that need them.
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dashboard.cli_tools import add_tools
 from dashboard.hypotheses.command import add_hypothesis
 from engine.cli import main as engine_cli
 from engine.cli.terminal import run_command
@@ -59,6 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     engine_cli.register(commands, show_ladder)
     _ladder(commands)
     _compare(commands)
+    add_tools(commands)
     _runs(commands)
     add_hypothesis(commands)
     _serve(commands)

@@ -24,6 +24,7 @@ class Side:
     label: str = ""  # a key of LABELS; empty for the measured run itself
     diffs: tuple[FieldDiff, ...] = ()
     coverage: float | None = None  # share of modelled time inside the measured domain
+    said: str = ""  # what the run is here, where it is no side of a pair
 
     @property
     def run_id(self) -> str:
@@ -38,8 +39,8 @@ class Side:
     @property
     def place(self) -> str:
         """What the run is here; where a recording and a replay stand in each other's place, that is said."""
-        if self.role is REPEAT:
-            return self.role.name
+        if self.said or self.role is REPEAT:
+            return self.said or self.role.name
         kinds = {"measured": "a recording", "replay": "a replay"}
         usual = "measured" if self.role is ROLES[0] else "replay"
         if self.bundle.kind == usual or self.bundle.kind not in kinds:

@@ -262,6 +262,11 @@ LADDER_NUMBERS: dict[str, str] = {
 }
 """The numbers whose gaps a ladder splits, mean and tail, with their names in a sentence."""
 
+TOOL_METRICS = ("ttft", "tpot", "itl", "chunk_gap", "e2e", "input_tokens", "output_tokens")
+"""What several load generators can measure at one server."""
+MAX_TOOLS = 8
+"""Runs of one server side by side."""
+
 PASS_CLASSES = ("prefill_only", "decode_only", "mixed", "idle")
 
 

@@ -88,6 +88,15 @@ _LEFT = {
     "kind",
     "side",
     "part",
+    "tool",
+    "id",
+    "definition",
+    "rule",
+    "source",
+    "rate",
+    "beside the first run",
+    "the tool's words",
+    "why",
 }
 
 

@@ -37,7 +37,7 @@ class Param:
     help: str = ""
     words: Mapping[str, str] = field(default_factory=dict)  # how a choice reads on screen
     low: float | None = None
-    high: float | None = None
+    high: float | None = None  # of a list: how many it may hold
     pattern: re.Pattern[str] | None = None
 
     def say(self, choice: str) -> str:
@@ -52,7 +52,7 @@ class Param:
         """
         if self.type is list:
             found = [self._one(text) for text in texts if text]
-            return found[:MAX_REPLAYS] if self.pattern is RUN_ID else found
+            return found[: int(self.high)] if self.high else found
         return self._one(texts[-1])
 
     def _one(self, text: str) -> Any:
@@ -102,6 +102,7 @@ PAGES: dict[str, str] = {
     "cohort": "Cohort",
     "percentiles": "Percentiles",
     "repeats": "Repeats",
+    "tools": "Cross-tool",
     "passes": "Passes",
     "coverage": "Coverage",
     "cache_events": "Cache events",
@@ -125,7 +126,7 @@ def _scale(name: str, owner: str, default: str = "log") -> Param:
 
 _TABLE: tuple[Param, ...] = (
     Param("m", str, "", SHARED, "Measured run", pattern=RUN_ID),
-    Param("r", list, (), SHARED, "Replay, or up to four candidates", pattern=RUN_ID),
+    Param("r", list, (), SHARED, "Replay, or up to four candidates", high=MAX_REPLAYS, pattern=RUN_ID),
     Param(
         "pop",
         str,
@@ -225,6 +226,26 @@ _TABLE: tuple[Param, ...] = (
         },
     ),
     Param("top", int, 10, "percentiles", "Largest requests", low=1, high=500),
+    Param(
+        "tools",
+        list,
+        (),
+        "tools",
+        "Runs of one server, up to eight",
+        help="The others are held against the first: its definitions decide what can stand beside it",
+        high=metrics.MAX_TOOLS,
+        pattern=RUN_ID,
+    ),
+    Param("tools_metric", str, "ttft", "tools", "Distribution of", metrics.TOOL_METRICS, words=_METRIC_WORDS),
+    Param(
+        "tools_fields",
+        str,
+        "open",
+        "tools",
+        "Definitions",
+        ("open", "all"),
+        words={"open": "differing and unknown", "all": "all"},
+    ),
     Param("cls", str, "mixed", "passes", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
     Param("cell", str, "", "passes", "Cell", pattern=re.compile(r"-?\d{1,4}[.]-?\d{1,4}")),
     Param(

@@ -116,7 +116,7 @@ def open_link(page: str) -> None:
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
-    "Compare": ("verdict", "identity", "cohort", "percentiles", "repeats"),
+    "Compare": ("verdict", "identity", "cohort", "percentiles", "repeats", "tools"),
     "Mechanism": ("passes", "coverage", "cache_events", "boundaries", "request", "ladder"),
     "Explore": ("what_if", "ledger"),
 }
@@ -338,10 +338,10 @@ def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
 def side(measured: str, run_id: str, own: Role) -> Side:
     """A run seen from the measured run."""
     label, diffs = pair_label(store(), measured, run_id), identity(store(), measured, run_id).rows
-    return Side(own, store().bundle(run_id), label, diffs, _coverage(run_id))
+    return Side(own, store().bundle(run_id), label, diffs, inside(run_id))
 
 
-def _coverage(run_id: str) -> float | None:
+def inside(run_id: str) -> float | None:
     """Share of modelled time that the timing model answered from inside its measured domain."""
     if store().bundle(run_id).kind != "replay":
         return None

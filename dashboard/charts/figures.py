@@ -194,7 +194,7 @@ def bars(
     height: int = style.HEIGHT,
 ) -> Figure:
     """Bars side by side, one group per category; patterns are the second cue."""
-    patterns = ("", "/", ".", "x", "-")
+    patterns = ("", "/", ".", "x", "-", "\\", "+", "|")
     traces = []
     for index, (role, name, values) in enumerate(series):
         numbers = np.array([np.nan if v is None else v for v in values], dtype=np.float32)

@@ -111,8 +111,11 @@ def _plan(planned: Planned) -> None:
         if count > SHOWN_RUNS:
             st.caption(f"And {count - SHOWN_RUNS} more; the table has all.")
         files = _files(planned)
-        height = "auto" if files.num_rows < 9 else 320
-        st.dataframe(files, hide_index=True, height=height, alt="Files of the import")
+        alt = "Files of the import"
+        if files.num_rows > SHOWN_RUNS:
+            st.dataframe(files, hide_index=True, height=320, alt=alt)
+        else:
+            st.dataframe(files, hide_index=True, alt=alt)
 
 
 def _files(planned: Planned) -> pa.Table:

@@ -7,7 +7,7 @@ cope. Better and worse are told by sign and word, tinted blue to orange; red aga
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,14 @@ ROLES: tuple[Role, ...] = (
 """The measured run first, then the replays in the order of the pair bar."""
 REPEAT = Role("repeat", "#3F7F93", "#8CC7D6", "longdashdot", "cross", "┉", "blue")
 """A repeat of the measured run that is not in the pair bar; one that is keeps the role of its place there."""
+
+_MORE = (
+    Role("F", "#8A6D00", "#E6C229", "longdashdot", "cross", "╌", "yellow"),
+    Role("G", "#A61E69", "#F08BC0", "4px,2px", "hexagon", "┉", "red"),
+    Role("H", "#3F7F93", "#8CC7D6", "12px,4px", "star", "┅", "blue"),
+)
+TOOLS: tuple[Role, ...] = (*(replace(role, name=letter) for role, letter in zip(ROLES, "ABCDE", strict=True)), *_MORE)
+"""Runs side by side that play no part of a comparison: each has a letter."""
 
 DIVERGING = ((0.0, "#0B5A8A"), (0.25, "#7FB4D6"), (0.5, "#F2F0EC"), (0.75, "#EDA66F"), (1.0, "#B34700"))
 """Blue: the replay is lower; orange: it is higher."""

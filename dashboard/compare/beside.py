@@ -11,7 +11,7 @@ from dashboard.store import Store
 
 TO_MS: Mapping[str, float] = {"ms": 1.0, "s": 1e3, "sec": 1e3, "seconds": 1e3, "us": 1e-3, "µs": 1e-3, "ns": 1e-6}
 PER_SECOND: Mapping[str, float] = {"/s": 1.0, "/sec": 1.0, "/second": 1.0, "/min": 1 / 60, "/minute": 1 / 60}
-AGREES = 0.005
+AGREES = 0.002
 """Relative difference up to which a tool's printed figure and ours are taken for the same."""
 
 
@@ -56,9 +56,12 @@ class Figure:
 
     @property
     def explanation(self) -> str:
-        """What the difference comes from: the tool's rule, and over how many values either was taken."""
+        """What the difference comes from: the tool's rule, and over how many values either was taken.
+
+        Of a figure that stands alone: why it does, and the tool's rule.
+        """
         if self.difference is None or self.ours is None:
-            return self.why
+            return "; ".join(filter(None, (self.why, self.definition)))
         words = []
         if self.n is not None and self.n != self.ours.n:
             words.append(f"over {self.n:,} values, ours over {self.ours.n:,}")

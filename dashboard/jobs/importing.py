@@ -13,7 +13,7 @@ from typing import Any
 from dashboard import jobs
 from dashboard.jobs.uploads import Uploads, place, uploaded
 from engine.errors import GapscopeError
-from engine.importers import Options, Part, plan_import
+from engine.importers import Options, Part, intake_for, plan_import
 from engine.importers.parts import import_parts
 from engine.intake import open_intake
 
@@ -94,7 +94,7 @@ def run(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
             jobs.write_json(folder / "progress.json", {"words": words, "share": share})
 
     options = Options(asked.get("run_title") or None, None, bool(asked.get("skip_bad_rows")), progress)
-    with _in_page_words(source), open_intake(source, folder / "unpacked") as intake:
+    with _in_page_words(source), intake_for(source, store) as intake:
         done = [
             {"name": one.part.name, "run_id": one.run_id, "problem": in_page_words(one.problem)}
             for one in import_parts(plan_import(intake), store, options)

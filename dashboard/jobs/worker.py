@@ -174,8 +174,7 @@ def _ladder(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
 
 
 def _forget_upload(folder: Path) -> None:
-    for name in ("upload", "unpacked"):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    shutil.rmtree(folder / "upload", ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def test_a_summary_without_rows_is_never_differenced(tmp_path: Path) -> None:
     (figure,) = beside(tmp_path, [told("ttft", "mean", 0.1, "s", definition="role chunk")], None)
     assert (figure.value, figure.unit) == (pytest.approx(100.0), "ms")
     assert (figure.difference, figure.relative, figure.agrees) == (None, None, False)
-    assert figure.explanation == "the run has no rows to take ours from"
+    assert figure.explanation == "the run has no rows to take ours from; role chunk"
 
 
 @pytest.mark.parametrize(
