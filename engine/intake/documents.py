@@ -14,6 +14,7 @@ from engine.intake.rows import BLOCK, parse, refuse_utf16, whole_pairs
 from engine.intake.streams import CutOff
 
 MAX_DOCUMENT = 512 << 20
+"""Of which memory takes five times as much (2.6 GB) while it is read."""
 _SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 
 

@@ -48,6 +48,9 @@ def lines(file: InputFile) -> Iterator[tuple[int, bytes, str | None]]:
                 break
             if not end and (b"\n" in block or b"\r" in block):
                 end = b"\n" if b"\n" in block else b"\r"
+            if not size and number and block.isspace():  # a gigabyte of empty lines packs well
+                number += block.count(end)
+                continue
             parts = block.split(end) if end else [block]
             for part in parts[:-1]:
                 number += 1
