@@ -10,15 +10,13 @@ from engine.bundle import Bundle, open_bundle, working_folder
 from engine.importers.attach.write import attach_streams
 from engine.importers.contract import Options, Part
 
-ENGINE_FORMATS = ("scheduler passes", "FPM", "KV events")
-"""Formats of what an engine publishes: passes and KV events, no requests of a client."""
 _WHOLE = ("recording", "sweep", "exported run")
 """Formats that are whole runs already."""
 
 
 def is_engine_part(part: Part) -> bool:
     """Whether a part holds what an engine published, and no client's requests."""
-    return part.format in ENGINE_FORMATS
+    return (part.kind == "sweep" and part.format not in _WHOLE) or "kv event" in part.format.lower()
 
 
 def _is_client_part(part: Part) -> bool:
