@@ -10,7 +10,7 @@ import pyarrow as pa
 import streamlit as st
 
 from dashboard import jobs, view, widgets
-from dashboard.charts import runs
+from dashboard.charts import joblist, runs
 from dashboard.frame import escape
 from dashboard.jobs import Job, importing
 from dashboard.jobs.importing import Planned
@@ -62,16 +62,48 @@ def panel(roots: Sequence[Path]) -> None:
         planned = None
     elif problem:
         st.error(escape(problem))
-    elif planned is not None:
+    to = clock = ""
+    if planned is not None:
         _plan(planned)
-    if place.button("Import", disabled=planned is None, key="import", type="primary") and planned is not None:
+        if any(run.attachable for run in planned.runs):
+            to, clock = _attachment()
+    label = "Attach" if to else "Import"
+    if place.button(label, disabled=planned is None, key="import", type="primary") and planned is not None:
         words = ", ".join(name for name, _ in handed[:3]) + (" and more" if len(handed) > 3 else "") or Path(path).name
-        spec = importing.spec(
-            f"import of {words}", roots, path="" if handed else path, run_title=title.strip(), skip=skip
-        )
+        given = "" if handed else path
+        spec = importing.spec(words, roots, path=given, title=title.strip(), skip=skip, to=to, clock=clock.strip())
         jobs.submit(roots[-1], spec, handed)
         st.session_state["_looked"] = None
         st.rerun()
+    for does in ("import", "attach"):
+        joblist.show(roots[-1], does, _outcome)
+
+
+def _attachment() -> tuple[str, str]:
+    """The run under which an engine's passes and KV events are laid, if any, and how the clocks are aligned."""
+    own = "a run of its own"
+    entries = widgets.entries()
+    bare = [one.run_id for one in entries if one.kind == "measured" and one.state == "ok" and not one.passes]
+    left, right = st.columns(2)
+    with left:
+        chosen = st.selectbox(
+            "Passes and KV events become",
+            [own, *bare],
+            key="attach_to",
+            format_func=lambda one: one if one == own else f"part of {one}",
+            help="A measured run without passes can have them attached: a new run is made, the old one stays",
+        )
+    if chosen == own:
+        return "", ""
+    with right:
+        clock = st.text_input(
+            "Clock",
+            value="auto",
+            key="attach_clock",
+            help="wall: both recorded times of day. ids: requests known to both. A number: seconds from profile start "
+            "to the first pass or event. auto: wall where both recorded it, else ids",
+        )
+    return str(chosen), clock
 
 
 def _path_field() -> str:
@@ -128,7 +160,7 @@ def _files(planned: Planned) -> pa.Table:
     return pa.table({name: [row[k] for row in rows] for k, name in enumerate(names)})
 
 
-def outcome(job: Job) -> None:
+def _outcome(job: Job) -> None:
     """What an ended import made: each run with its checks, and where one goes with it."""
     known = {entry.run_id: entry for entry in widgets.entries()}
     for run_id in job.run_ids[:SHOWN_RUNS]:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import streamlit as st
 
 from dashboard.catalogue import RunEntry
 from dashboard.charts.answer import Column
 from dashboard.charts.tables import column_config
 from dashboard.frame import escape
 from dashboard.store import Store
+from engine.bundle.export import FORMATS, export_zip
 from engine.errors import GapscopeError
 
 LIGHTS = {"pass": "● qualified", "fail": "▲ failed", "unknown": "○ unknown"}
 MARKS = {"pass": ":material/check:", "fail": ":material/close:", "unknown": ":material/question_mark:"}
+MOST_BYTES = 200 << 20
+"""Of a run that is exported from the page: its zip is held in memory."""
 COLUMNS = (
     Column("light", "Qualification", width=110),
     Column("kind", "Kind", width=80),
@@ -99,6 +105,33 @@ def verdicts(store: Store, run_id: str) -> tuple[dict[str, int], list[str]]:
     found = store.catalog.manifest(run_id).qualification
     counts = {verdict: sum(check.verdict == verdict for check in found) for verdict in MARKS}
     return counts, [check.check for check in found if check.verdict == "fail"]
+
+
+def export(store: Store, entry: RunEntry) -> None:
+    """The controls that hand a run out as files that other tools read."""
+    size = sum(file.stat().st_size for file in entry.path.iterdir())
+    if size > MOST_BYTES:
+        st.caption(
+            f"This run is too large to download ({size / 2**20:,.0f} MiB): `gapscope export {entry.run_id}` writes it."
+        )
+        return
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        form = st.selectbox("Export as", FORMATS, key="export_as", width=140)
+        st.download_button(
+            "Export",
+            lambda: zipped(store, entry.run_id, form),
+            f"{entry.run_id}-{form}.zip",
+            "application/zip",
+            key="export",
+            on_click="ignore",
+            help="A zip of the manifest and every table; it can be imported again",
+        )
+
+
+def zipped(store: Store, run_id: str, form: str) -> bytes:
+    """The zip of a run's manifest and tables in one of FORMATS."""
+    with tempfile.TemporaryDirectory(prefix="gapscope-export-") as folder:
+        return export_zip(store.bundle(run_id), form, Path(folder)).read_bytes()
 
 
 def _when(unix_ns: int | None) -> str | None:

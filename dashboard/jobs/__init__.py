@@ -29,6 +29,8 @@ MAX_WAITING = 8
 KEPT = 40
 """Finished jobs that are remembered; older ones are forgotten, their runs stay."""
 FINAL = ("done", "failed", "canceled", "lost")
+COMPLETE_STAY = {"ladder": "rungs that were complete stay", "import": "runs that were complete stay"}
+"""Jobs that make several runs, and what a cancel leaves of them."""
 STARTUP_S = 20.0
 """A job without a worker for this long after it was asked for is lost."""
 
@@ -182,7 +184,7 @@ def read(folder: Path) -> Job | None:
     elif (error := read_json(folder / "error.json")) is not None:
         state, message = "failed", str(error["message"])
     elif (folder / "canceled.json").exists():
-        kept = "rungs that were complete stay" if head["spec"].get("do") == "ladder" else "nothing was written"
+        kept = COMPLETE_STAY.get(head["spec"].get("do"), "nothing was written")
         state, message = "canceled", f"Canceled; {kept}."
     elif not alive:
         state, message = "lost", "The worker ended without a word. " + log_tail(folder)

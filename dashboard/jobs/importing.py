@@ -12,8 +12,11 @@ from typing import Any
 
 from dashboard import jobs
 from dashboard.jobs.uploads import Uploads, place, uploaded
+from engine.bundle import find_bundle
 from engine.errors import GapscopeError
 from engine.importers import Options, Part, intake_for, plan_import
+from engine.importers.attaching import attach
+from engine.importers.joined import is_engine_part
 from engine.importers.parts import import_parts
 from engine.intake import open_intake
 
@@ -37,6 +40,8 @@ class PlannedRun:
     kind: str
     files: tuple[tuple[str, bool, str], ...]
     notes: tuple[str, ...]
+    attachable: bool
+    """Whether it holds what an engine published and no requests, so that it can be laid under a client's run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,41 +68,46 @@ def look(uploads: Uploads = (), path: str = "") -> Planned:
 def _planned(part: Part) -> PlannedRun:
     used = [(use.file.name, True, use.what) for use in part.uses]
     left = [(name, False, why) for name, why in part.ignores]
-    return PlannedRun(part.name, part.tool, part.version, part.kind, (*used, *left), part.notes)
+    return PlannedRun(part.name, part.tool, part.version, part.kind, (*used, *left), part.notes, is_engine_part(part))
 
 
-def spec(title: str, stores: Sequence[Path], *, path: str = "", run_title: str = "", skip: bool = False) -> Any:
-    """The job that imports the uploaded files, or those at ``path``."""
-    return {
-        "do": "import",
-        "title": title,
+def spec(
+    words: str,
+    stores: Sequence[Path],
+    *,
+    path: str = "",
+    title: str = "",
+    skip: bool = False,
+    to: str = "",
+    clock: str = "",
+) -> dict[str, Any]:
+    """The job that imports uploaded files, or those at ``path``; with ``to`` it attaches them to that run.
+
+    ``words`` say on the page what is imported, ``title`` is that of the runs, ``clock`` as
+    :func:`engine.importers.attaching.attach` has it.
+    """
+    asked = {
+        "do": "attach" if to else "import",
+        "title": f"{words}, attached to {to}" if to else f"import of {words}",
         "stores": [str(store.resolve()) for store in stores],
         "path": path,
-        "run_title": run_title,
+        "run_title": title,
         "skip_bad_rows": skip,
     }
+    return asked | ({"run": to, "clock": clock or "auto"} if to else {})
 
 
 def run(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
-    """Do the job in ``folder``; returns the runs and, for each part, its run or why it has none.
+    """Import; returns the runs and, for each part, its run or why it has none.
 
     Raises:
         GapscopeError: no run could be made.
     """
-    source = on_this_machine(asked["path"]) if asked.get("path") else uploaded(folder / "upload")
-    said_s = 0.0
-
-    def progress(share: float | None, words: str) -> None:
-        nonlocal said_s
-        if time.monotonic() - said_s >= SAY_EVERY_S:
-            said_s = time.monotonic()
-            jobs.write_json(folder / "progress.json", {"words": words, "share": share})
-
-    options = Options(asked.get("run_title") or None, None, bool(asked.get("skip_bad_rows")), progress)
+    source = _source(folder, asked)
     with _in_page_words(source), intake_for(source, store) as intake:
         done = [
             {"name": one.part.name, "run_id": one.run_id, "problem": in_page_words(one.problem)}
-            for one in import_parts(plan_import(intake), store, options)
+            for one in import_parts(plan_import(intake), store, _options(folder, asked))
         ]
     found = [one["run_id"] for one in done if one["run_id"]]
     failed = [one for one in done if not one["run_id"]]
@@ -106,6 +116,36 @@ def run(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
     why = " ".join(f"{one['name']}: {one['problem']}" for one in failed)
     message = f"{len(found)} of {len(done)} runs. {why}" if failed else ""
     return {"run_ids": found, "parts": done, "again": bool(failed or asked.get("path")), "message": message}
+
+
+def run_attach(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
+    """Attach; returns the new run.
+
+    Raises:
+        GapscopeError: as :func:`engine.importers.attaching.attach` says.
+    """
+    source = _source(folder, asked)
+    bundle = find_bundle([Path(text) for text in asked["stores"]], asked["run"])
+    with _in_page_words(source):
+        run_id = attach(bundle, [source], store, _options(folder, asked), asked["clock"])
+    return {"run_ids": [run_id], "again": bool(asked.get("path"))}
+
+
+def _source(folder: Path, asked: Mapping[str, Any]) -> Path:
+    return on_this_machine(asked["path"]) if asked.get("path") else uploaded(folder / "upload")
+
+
+def _options(folder: Path, asked: Mapping[str, Any]) -> Options:
+    """What the job asks for, with its progress told now and then."""
+    said_s = 0.0
+
+    def progress(share: float | None, words: str) -> None:
+        nonlocal said_s
+        if time.monotonic() - said_s >= SAY_EVERY_S:
+            said_s = time.monotonic()
+            jobs.write_json(folder / "progress.json", {"words": words, "share": share})
+
+    return Options(asked.get("run_title") or None, None, bool(asked.get("skip_bad_rows")), progress)
 
 
 def on_this_machine(text: str) -> Path:

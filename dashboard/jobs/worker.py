@@ -4,6 +4,7 @@ Jobs take turns: a worker waits until every job asked for before it has ended. W
 
 * ``{"do": "replay", "base": RUN, "changes": {KNOB: VALUE}, "fit": ["RUN[:PHASE,...]"]}``: replay a run with changes,
 * ``{"do": "import", "path": PATH, "skip_bad_rows": BOOL}``: import the files in ``upload/``, or those at the path,
+* ``{"do": "attach", "run": RUN, "path": PATH, "clock": CLOCK}``: lay an engine's passes and KV events under a run,
 * ``{"do": "ladder", "measured": RUN, "base": RUN}``: build the rungs between a prediction and a measured run,
 
 each with a ``title`` and the folders of the ``stores``.
@@ -52,8 +53,7 @@ def main(folder: Path) -> int:
         _wait_for_turn(folder, float(head["created_s"]))
         signal.alarm(WALL_LIMIT_S)
         jobs.write_json(folder / "progress.json", {"words": "starting", "share": None})
-        doing = {"replay": _replay, "import": importing.run, "ladder": _ladder}[head["spec"]["do"]]
-        jobs.write_json(folder / "result.json", doing(folder, head["spec"], Path(head["store"])))
+        jobs.write_json(folder / "result.json", DOING[head["spec"]["do"]](folder, head["spec"], Path(head["store"])))
     except GapscopeError as error:
         jobs.write_json(folder / "error.json", {"message": importing.in_page_words(str(error))})
     except (_Stopped, Canceled) as stopped:
@@ -176,6 +176,8 @@ def _ladder(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
 def _forget_upload(folder: Path) -> None:
     shutil.rmtree(folder / "upload", ignore_errors=True)
 
+
+DOING = {"replay": _replay, "import": importing.run, "attach": importing.run_attach, "ladder": _ladder}
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1])))

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import importing, joblist, runs
+from dashboard.charts import importing, runs
 from dashboard.charts.draw import as_csv
 from dashboard.frame import escape
 
@@ -55,6 +55,7 @@ else:
                     st.page_link(
                         widgets.PAGES_FOLDER / "what_if.py", label="Replay it", query_params={"base": entry.run_id}
                     )
+            if entry.state == "ok":
+                runs.export(store, entry)
 
 importing.panel(roots)
-joblist.show(roots[-1], "import", importing.outcome)

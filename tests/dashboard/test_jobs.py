@@ -361,3 +361,31 @@ def test_the_name_of_an_upload_is_only_a_name(tmp_path: Path, name: str) -> None
 def test_uploads_of_other_names_or_contents_are_other_jobs(store: Path) -> None:
     uploads = [("a", b"12"), ("b", b"3")], [("a", b"1"), ("b", b"23")], [("a", b"12"), ("c", b"3")]
     assert len({jobs.submit(store, import_spec(store), one).id for one in uploads}) == 3
+
+
+def test_passes_are_attached_to_the_run_of_their_client(store: Path) -> None:
+    data = PROJECT / "tests" / "data"
+    client = work(jobs.submit(store, import_spec(store, path=str(data / "aiperf" / "native"))))
+    passes = [("fpm.jsonl.gz", (data / "engine" / "fpm.jsonl.gz").read_bytes())]
+    (planned,) = importing.look(passes).runs
+    assert planned.attachable
+    assert not importing.look(path=str(data / "aiperf" / "native")).runs[0].attachable
+    asked = importing.spec("fpm.jsonl.gz", [store], to=client.run_ids[0], clock="wall")
+    assert asked["title"] == f"fpm.jsonl.gz, attached to {client.run_ids[0]}"
+    done = work(jobs.submit(store, asked, passes))
+    assert (done.state, done.message) == ("done", "")
+    before, after = (find_bundle([store], job.run_ids[0]) for job in (client, done))
+    assert before.verify() == []  # stays as it is
+    assert after.rows("requests") == before.rows("requests")
+    assert after.rows("passes")
+    assert {check.check for check in after.qualification} >= {"clocks_aligned"}
+    refused = work(jobs.submit(store, asked | {"run": done.run_ids[0]}, passes))
+    assert refused.state == "failed"
+
+
+def test_a_canceled_import_says_what_stays(store: Path) -> None:
+    asked = jobs.submit(store, import_spec(store), [("a", b"")])
+    jobs.write_json(asked.folder / "canceled.json", {})
+    seen = jobs.read(asked.folder)
+    assert seen is not None
+    assert seen.message == "Canceled; runs that were complete stay."

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from conftest import Open
 from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs
+from dashboard.charts import runs
+from dashboard.store import Store
 from engine.bundle import list_bundles
 from engine.stores import PROJECT
 from tests.engine.recording_folder import Folder
@@ -107,3 +111,31 @@ def test_a_server_for_others_reads_no_path(opened: Open, tmp_path: Path, monkeyp
     assert not app.exception
     assert "import_path" not in [field.key for field in app.text_input]
     assert "Paths of this machine cannot be given" in words(app)
+
+
+def test_passes_may_become_part_of_a_run(opened: Open, tmp_path: Path, at_rest: None) -> None:
+    store = tmp_path / "store"
+    synthetic.write(store, "measured", "thin", tables=("requests",))
+    synthetic.write(store, "measured", "whole")
+    (thin,) = [path.name for path in list_bundles(store) if path.name.startswith("thin")]
+    app = look(opened(store, "runs"), PROJECT / "tests" / "data" / "engine" / "fpm.jsonl.gz")
+    assert not app.exception
+    chooser = app.selectbox(key="attach_to")
+    assert chooser.options == ["a run of its own", f"part of {thin}"]  # the whole run has passes
+    chooser.set_value(thin).run()
+    assert app.button(key="import").label == "Attach"
+    app.text_input(key="attach_clock").set_value("1.5").run()
+    app.button(key="import").click().run()
+    (job,) = jobs.list_jobs(store)
+    assert (job.spec["do"], job.spec["run"], job.spec["clock"]) == ("attach", thin, "1.5")
+    assert f"attached to {thin}" in words(app)
+
+
+def test_a_picked_run_is_exported(tmp_path: Path) -> None:
+    synthetic.write(tmp_path, "measured", "ample8")
+    store = Store([tmp_path])
+    (entry,) = store.catalogue()
+    for form in runs.FORMATS:
+        with zipfile.ZipFile(io.BytesIO(runs.zipped(store, entry.run_id, form))) as held:
+            assert f"{entry.run_id}-{form}/run.json" in held.namelist()
+            assert held.testzip() is None
