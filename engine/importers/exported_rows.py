@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
@@ -101,8 +102,9 @@ def read_parquet(table: str, file: InputFile, bad: BadRows) -> Iterator[pa.Table
         with pq.ParquetFile(file.path) as source:
             _known(table, source.schema_arrow.names, file.name)
             for batch in source.iter_batches(BLOCK):
+                batch.validate(full=True)
                 yield conform(table, pa.Table.from_batches([batch]))
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, ValueError, TypeError, pa.ArrowException) as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise GapscopeError(f"{file.name} is no Parquet file that can be read ({reason}). Export it again.") from None
 
@@ -218,15 +220,19 @@ def _is(value: Any, type_: pa.DataType) -> bool:
 
 
 class _Source:
-    """A file as Arrow reads it."""
+    """A file as Arrow reads it; bytes that are no UTF-8 become U+FFFD."""
 
     def __init__(self, file: InputFile) -> None:
         self._stream = file.open()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.closed = False
 
     def read(self, size: int = _BYTES) -> bytes:
-        """The next bytes, decompressed."""
-        return self._stream.read(size)
+        """The next bytes, decompressed; none at the end."""
+        while data := self._stream.read(size):
+            if text := self._decoder.decode(data):
+                return text.encode()
+        return self._decoder.decode(b"", final=True).encode()
 
     def close(self) -> None:
         """Close the file."""

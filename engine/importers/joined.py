@@ -6,7 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from engine.bundle import Bundle, open_bundle, working_folder
+from engine.bundle import Bundle, BundleWriter, Check, open_bundle, working_folder
+from engine.importers.attach.client_side import batches
+from engine.importers.attach.engine_side import NotAttachable
 from engine.importers.attach.write import attach_streams
 from engine.importers.contract import Options, Part
 
@@ -70,4 +72,25 @@ def _import(client: Part, engines: Iterable[Part], store: Path, options: Options
         for part in engines:
             streams.append(open_bundle(apart / part.run(apart, replace(options, title=None))))
             files |= {use.file.name: use.file.sha256 for use in part.uses}
-        return attach_streams(run, streams, store, scratch, options, files=files)
+        try:
+            return attach_streams(run, streams, store, scratch, options, files=files)
+        except NotAttachable as problem:
+            return _alone(run, store, f"{', '.join(files)}: {problem}")
+
+
+def _alone(run: Bundle, store: Path, problem: str) -> str:
+    """The client's run by itself, with a failed check that says why its engine's files are no part of it."""
+    with BundleWriter(store, run.kind, run.run_id.rpartition("-")[0], run.title, run.identity) as writer:
+        for table in run.tables:
+            writer.write_table(table, batches(run, table))
+        return writer.seal(
+            phases=run.phases,
+            never_issued=((run.ledger or {}).get("total") or {}).get("never_issued"),
+            lineage=run.lineage,
+            qualification=[
+                *(check for check in run.qualification if check.check != "ledger_balances"),
+                Check("streams_attached", "fail", problem),
+            ],
+            profile_start_unix_ns=run.manifest["profile_start_unix_ns"],
+            clocks=run.manifest["clocks"],
+        )

@@ -452,6 +452,18 @@ def test_several_clients_in_a_folder_are_not_joined(native, tmp_path):
     assert any("gapscope attach RUN FILE" in note for note in stream.notes)
 
 
+def test_passes_of_another_day_leave_the_client_alone(native, tmp_path):
+    folder = tmp_path / "both"
+    shutil.copytree(native, folder)
+    write_stream(folder / "fpm.jsonl.gz", exchange(skew_ns=24 * 3600 * S)[1])
+    (run_id,) = import_any(folder, tmp_path / "store")
+    made = open_bundle(tmp_path / "store" / run_id)
+    assert (made.rows("requests"), made.rows("passes")) == (243, None)
+    verdict, detail = checks(made)["streams_attached"]
+    assert verdict == "fail"
+    assert detail.startswith("fpm.jsonl.gz: By their times of day the streams are of another time: they lie 86,")
+
+
 def test_command_line(tmp_path, capsys):
     requests, passes = exchange()
     run, stream = client_run(tmp_path / "in", requests), write_stream(tmp_path / "fpm.gz", passes)

@@ -270,6 +270,20 @@ def test_broken_csv_is_refused_in_a_sentence(run, text, tmp_path):
         import_any(folder, tmp_path / "back")
 
 
+def test_rows_that_are_no_text_are_counted(run, tmp_path):
+    folder = export_folder(run, "csv", tmp_path / "out")
+    lines = (folder / "requests.csv").read_bytes()
+    (folder / "requests.csv").write_bytes(lines + b'"r\xff",1\n')
+    with pytest.raises(GapscopeError, match=r"requests\.csv: 2 cells where the head has 9"):
+        import_any(folder, tmp_path / "back")
+    back = again(folder, tmp_path, skip_bad_rows=True)
+    # The rows that are left are those that were exported.
+    assert back.rows("requests") == 3
+    assert [c.detail for c in back.qualification if c.verdict == "fail"] == [
+        "1 rows left out: requests.csv: 2 cells where the head has 9"
+    ]
+
+
 def test_floats_come_back_to_the_last_bit(tmp_path):
     values = [0.1 + 0.2, 1e-308 / 3, math.nextafter(1, 2), 1.7976931348623157e308, -5e-324, 3.0]
     rows = [{"scope": "run", "name": "f", "statistic": f"s{k}", "value": v} for k, v in enumerate(values)]

@@ -23,6 +23,10 @@ _NUMBERED = {"passes": "pass_index", "kv_events": "event_index"}
 _PIECE = 20_000
 
 
+class NotAttachable(GapscopeError):
+    """Run and streams may each be sound, but they do not go together."""
+
+
 @dataclass(slots=True)
 class Served:
     """One request as the passes show it. Times on the engine's clock."""
@@ -74,14 +78,14 @@ def read_engine_side(bundles: Sequence[Bundle], scratch: Path) -> EngineSide:
     """Put the runs that streams were imported into together.
 
     Raises:
-        GapscopeError: there is nothing in them, or some have epoch times and some have not.
+        NotAttachable: there is nothing in them, or some have epoch times and some have not.
     """
     bundles = [bundle for bundle in bundles if any(bundle.rows(table) for table in TABLES_OF_ENGINE)]
     if not bundles:
-        raise GapscopeError("The files hold neither passes nor KV events: nothing could be attached.")
+        raise NotAttachable("The files hold neither passes nor KV events: nothing could be attached.")
     epochs = {bundle.manifest["profile_start_unix_ns"] is not None for bundle in bundles}
     if len(epochs) == 2:
-        raise GapscopeError(
+        raise NotAttachable(
             "Some of the files have times of day and some have not, so their clocks cannot be told from each other: "
             "attach files of one clock, or give the others to a second attach."
         )

@@ -10,12 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from engine.bundle import Bundle, BundleWriter, Check, Phase
-from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.importers.attach.align import Alignment, align, offset_of
 from engine.importers.attach.checks import checks_of
 from engine.importers.attach.client_side import ClientSide, batches, bounds_of, filled, read_client_side
-from engine.importers.attach.engine_side import TABLES_OF_ENGINE, EngineSide, follow, read_engine_side
+from engine.importers.attach.engine_side import TABLES_OF_ENGINE, EngineSide, NotAttachable, follow, read_engine_side
 from engine.importers.attach.ids import match
 from engine.importers.contract import Options
 
@@ -37,14 +36,14 @@ def attach_streams(
     seconds from profile start to the first pass or event, or ``auto``: wall where both sides recorded it, else ids.
 
     Raises:
-        GapscopeError: the run is none of a client or has these tables, or nothing tells how the clocks lie.
+        NotAttachable: the run is none of a client or has these tables, or nothing tells how the clocks lie.
     """
     if run.kind != "measured":
-        raise GapscopeError(f"Run {run.run_id} is of kind {run.kind}: streams are attached to measured runs.")
+        raise NotAttachable(f"Run {run.run_id} is of kind {run.kind}: streams are attached to measured runs.")
     engine = read_engine_side(streams, scratch)
     for table in ("passes", "kv_events"):
         if table in engine.spools and run.rows(table):
-            raise GapscopeError(
+            raise NotAttachable(
                 f"Run {run.run_id} has {table.replace('_', ' ').replace('kv', 'KV')} already: attach to the run as "
                 "its client alone recorded it."
             )
@@ -81,17 +80,17 @@ def _align(client: ClientSide, engine: EngineSide, joined: Mapping[str, str], cl
     if method == "wall":
         if not has_wall:
             side = "streams" if not engine.epoch else "run"
-            raise GapscopeError(f"The {side} recorded no time of day, so wall times cannot align them. {_NO_CLOCK}")
+            raise NotAttachable(f"The {side} recorded no time of day, so wall times cannot align them. {_NO_CLOCK}")
         _same_time(client, engine, -int(start), by_ids)
         return align("wall", -int(start), bounds)
     if method == "ids":
         if by_ids is None:
-            raise GapscopeError(
+            raise NotAttachable(
                 f"No request is known to both sides with its times, so request ids cannot align them. {_NO_CLOCK}"
             )
         return align("ids", by_ids, bounds)
     if method == "none":
-        raise GapscopeError(
+        raise NotAttachable(
             "Nothing tells how the clocks of run and streams lie: not both have times of day, and no request is known "
             f"to both. {_NO_CLOCK}"
         )
@@ -105,7 +104,7 @@ def _given(clock: str) -> int:
             raise ValueError
         return round(seconds * 1e9)
     except ValueError:
-        raise GapscopeError(f"Clock {clock!r:.60}: expected auto, wall, ids or a number of seconds.") from None
+        raise NotAttachable(f"Clock {clock!r:.60}: expected auto, wall, ids or a number of seconds.") from None
 
 
 def _same_time(client: ClientSide, engine: EngineSide, offset_ns: int, by_ids: int | None) -> None:
@@ -114,7 +113,7 @@ def _same_time(client: ClientSide, engine: EngineSide, offset_ns: int, by_ids: i
     if client.first_ns is None or client.last_ns is None or (first <= client.last_ns and last >= client.first_ns):
         return
     hint = "The requests are known to both, so --clock ids can align them." if by_ids is not None else _NO_CLOCK
-    raise GapscopeError(
+    raise NotAttachable(
         f"By their times of day the streams are of another time: they lie {first / 1e9:,.1f} to {last / 1e9:,.1f} s "
         f"from profile start, the run from {client.first_ns / 1e9:,.1f} to {client.last_ns / 1e9:,.1f} s. {hint}"
     )
