@@ -88,10 +88,11 @@ def read_jsonl(table: str, file: InputFile, bad: BadRows) -> Iterator[pa.Table]:
     """Rows of JSON Lines; a field that is absent is NULL."""
     rows, known = json_rows(file, bad), set(TABLES[table].columns)
     while block := list(islice(rows, BLOCK)):
-        for line, row in block:
-            if not row.keys() <= known:
-                _known(table, list(row), f"{file.name} line {line}")
-        used = [c for c in TABLES[table].columns if any(c in row for _, row in block)]
+        named = set().union(*(row for _, row in block))
+        if not named <= known:
+            line, row = next((line, row) for line, row in block if not row.keys() <= known)
+            _known(table, list(row), f"{file.name} line {line}")
+        used = [c for c in TABLES[table].columns if c in named]
         cells = {c: [row.get(c) for _, row in block] for c in used}
         yield _block(table, file.name, "line", [line for line, _ in block], cells, _from_json, bad)
 
@@ -195,9 +196,9 @@ def _from_text(cells: pa.Array, type_: pa.DataType) -> pa.Array:
 
 
 def _from_json(cells: Sequence[Any], type_: pa.DataType) -> pa.Array:
-    for cell in cells:
-        if not _is(cell, type_):
-            raise ValueError
+    plain = not pa.types.is_nested(type_)
+    if not (set(map(type, cells)) <= {*_PYTHON[type_], type(None)} if plain else all(_is(c, type_) for c in cells)):
+        raise ValueError
     return _finite(pa.array(cells, type_, from_pandas=False))
 
 
