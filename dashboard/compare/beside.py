@@ -67,6 +67,8 @@ class Figure:
             words.append(f"over {self.n:,} values, ours over {self.ours.n:,}")
         if self.definition:
             words.append(f"the tool's rule: {self.definition}")
+        if self.key is not None and self.key.metric in MEASURES:
+            words.append(f"ours: {Window(self.key.statistic).words}")
         if self.agrees:
             words.insert(0, "agrees")
         return "; ".join(words) or "the tool does not say how it counts"

@@ -94,7 +94,7 @@ def _chunks(runs: Sequence[ToolRun]) -> list[str]:
         return []
     return [
         f"Some responses came in fewer chunks than tokens: {_names(having)}. Gaps between chunks are not gaps between "
-        "tokens there; TPOT, which divides by the count, is."
+        "tokens there; TPOT divides by the number of tokens and does not depend on chunks."
     ]
 
 
@@ -106,7 +106,7 @@ def _rule(runs: Sequence[ToolRun], field: str, what: str, ours: str) -> list[str
     if len(by_rule) < 2:
         return []
     told = "; ".join(f"{_names(letters)}: {rule}" for rule, letters in by_rule.items())
-    return [f"{what} by the tools. {told}. {ours}."]
+    return [f"{what} ({told}). {ours}."]
 
 
 def _own_figures(runs: Sequence[ToolRun], figures: Mapping[str, Sequence[Figure]]) -> list[str]:

@@ -66,7 +66,10 @@ def test_a_rate_stands_beside_ours_in_the_window_that_is_asked_for(tmp_path: Pat
     assert ours[Window.OBSERVED_SPAN] is not None
     assert ours[Window.OBSERVED_SPAN].value == pytest.approx(3 / 2.18)  # first dispatch to last visible
     (figure,) = figures(store, run_id, Population())[0]
-    assert figure.explanation == "the tool's rule: completed over the phase window"
+    assert figure.explanation == (
+        "the tool's rule: completed over the phase window; "
+        "ours: successes dispatched in the phase, over phase start to admission deadline"
+    )
 
 
 def test_other_counts_are_said(tmp_path: Path) -> None:
