@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from dashboard.view import DEFAULT_PAGE, PAGES, View
+from engine.stores import PROJECT
 
 pytestmark = pytest.mark.browser
 SETTLED = """() => {
@@ -206,6 +207,27 @@ def test_a_what_if_survives_a_reload_and_joins_the_pair(page: Any, server: str, 
     assert "what-if" in joined[1]
     titles = page.locator("body").inner_text()
     assert "with lanes=6, kv_blocks=2048" in titles
+
+
+def test_a_file_is_looked_at_then_imported_and_leads_to_its_run(page: Any, server: str) -> None:
+    go(page, f"{server}/runs")
+    client = PROJECT / "tests" / "data" / "aiperf" / "cancellation"
+    page.locator(".st-key-upload input[type=file]").set_input_files([str(one) for one in sorted(client.iterdir())])
+    page.get_by_role("button", name="Look", exact=True).first.click()
+    plan = page.locator(".st-key-plan")
+    plan.get_by_text("1 run would be made; nothing is written yet.").wait_for()
+    assert "AIPerf 0.13.0" in plan.inner_text()
+    page.get_by_role("button", name="Import", exact=True).first.click()
+    link = page.get_by_role("link", name="Cross-tool").last
+    page.get_by_text(re.compile("done · import of")).wait_for(timeout=90_000)
+    link.click()
+    page.get_by_text("What became of the requests, by outcome class").wait_for()
+    settle(page)
+    (made,) = query(page)["tools"]
+    # 103 requests, 21 of them cancelled by the client, 6 answered without content.
+    words = page.locator(".st-key-chart-outcomes").inner_text()
+    assert made in words
+    assert "n 103" in words
 
 
 def test_a_ladder_is_built_survives_a_reload_and_names_a_layer(page: Any, server: str, pair: tuple[str, str]) -> None:
