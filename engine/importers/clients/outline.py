@@ -32,5 +32,5 @@ def outline(head: bytes) -> dict[str, frozenset[str]]:
                 top = key
                 keys.setdefault(top, set())
             else:
-                keys[top].add(key)
+                keys.setdefault(top, set()).add(key)
     return {key: frozenset(below) for key, below in keys.items()}

@@ -69,15 +69,25 @@ def statistic(
 
     Percentiles are numpy's of ``method``; ``p99.9``, ``p99p9`` and ``p99_9`` are the same.
     """
-    word = our_word(word)
+    try:
+        with np.errstate(all="ignore"):
+            found = _statistic(values, our_word(word), ddof, method)
+    except OverflowError:  # a sum beyond the largest number
+        return None
+    return found if found is not None and math.isfinite(found) else None
+
+
+def _statistic(
+    values: npt.NDArray[np.float64], word: str, ddof: int, method: Literal["linear", "nearest"]
+) -> float | None:
     if word == "count":
         return float(len(values))
     if word == "sum":
-        return float(math.fsum(values))
+        return math.fsum(values)
     if len(values) == 0:
         return None
     if word == "mean":
-        return float(math.fsum(values) / len(values))
+        return math.fsum(values) / len(values)
     if word == "std":
         return float(np.std(values, ddof=ddof)) if len(values) > ddof else None
     if word == "min":
@@ -88,9 +98,7 @@ def statistic(
     if found is None:
         return None
     percent = float(f"{found[1]}.{found[2] or 0}")
-    with np.errstate(invalid="ignore"):
-        result = float(np.percentile(values, percent, method=method))
-    return result if math.isfinite(result) else None
+    return float(np.percentile(values, percent, method=method)) if percent <= 100 else None
 
 
 def compare(

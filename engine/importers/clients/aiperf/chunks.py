@@ -11,10 +11,9 @@ import pyarrow as pa
 from engine.bundle import Spool
 from engine.importers.clients.aiperf.records import Record
 from engine.importers.clients.aiperf.streams import Response
-from engine.importers.clients.aiperf.tags import NS_OF
-from engine.intake.rows import number
+from engine.importers.clients.aiperf.tags import NS_PER_MS
 
-MOST = 4_000_000
+MOST = 2_000_000
 _BATCH = 50_000
 _COLUMNS = ("request_id", "ordinal", "time_ns", "tokens", "visible")
 
@@ -38,22 +37,26 @@ class Chunks:
 
     def add_gaps(self, request_id: str, first_ns: int | None, record: Record, tokens: int | None) -> None:
         """Chunks with content, from the time of the first and the gaps between them."""
-        gaps = record.value("inter_chunk_latency")
-        factor = NS_OF.get(str(record.unit("inter_chunk_latency") or "ms").lower())
-        if first_ns is None or not isinstance(gaps, list) or factor is None:
+        gaps = record.gaps_ms
+        if first_ns is None or gaps is None or not np.all(gaps >= 0):  # NaN is not
             return
-        values = [number(gap) for gap in gaps]
-        if any(value is None or value < 0 for value in values):
+        if self.count + len(gaps) + 1 > MOST:
+            self._drop(len(gaps) + 1)
             return
-        after = np.concatenate([[0.0], np.cumsum(np.asarray(values, np.float64))]) * factor
+        after = np.concatenate([[0.0], np.cumsum(gaps)]) * NS_PER_MS
         self._add(request_id, first_ns + np.rint(after).astype(np.int64), np.ones(len(after), bool), tokens)
 
+    def _drop(self, chunks: int) -> None:
+        """Keep none of them any more: there are too many."""
+        self.count += chunks
+        self._ids, self._parts, self._held = [], [], 0
+
     def _add(self, request_id: str, times: Any, visible: Any, tokens: int | None) -> None:
-        contents = int(visible.sum())
-        self.count += len(times)
-        if self.count > MOST:
-            self._ids, self._parts, self._held = [], [], 0
+        if self.count + len(times) > MOST:
+            self._drop(len(times))
             return
+        self.count += len(times)
+        contents = int(visible.sum())
         # As many chunks with content as tokens: each is one token. Otherwise nobody knows which has how many.
         each = np.where(visible, 1.0, 0.0) if contents == tokens else np.where(visible, np.nan, 0.0)
         self._ids += [request_id] * len(times)

@@ -79,7 +79,7 @@ def import_run(
     documents = _documents(family, bad)
     setup = setup_of(documents.config, documents.summary)
     run = ClientRun("aiperf", TOOL, version, name, Identity(), bad=bad, sources=list(used))
-    table = _table(family, intake, bad, options)
+    table = _table(family, documents.summary, intake, bad, options)
     first, last = span(table, "profile") if table else (None, None)
     windows = windows_of(documents.manifest, documents.server, documents.log, documents.summary, first, last)
     lost = unrecorded(table, documents.log) if table and documents.log else {}
@@ -146,11 +146,11 @@ def _config(family: Family, summary: Summary | None) -> tuple[Mapping[str, Any],
     return {}, ""
 
 
-def _table(family: Family, intake: Intake, bad: BadRows, options: Options) -> Table | None:
+def _table(family: Family, summary: Summary | None, intake: Intake, bad: BadRows, options: Options) -> Table | None:
     records, raw = family.first(Kind.RECORDS), family.first(Kind.RAW)
     if records is None and raw is None:
         return None
-    return Reader(intake, bad, options).read(records, raw)
+    return Reader(intake, bad, options, summary).read(records, raw)
 
 
 def _requests(run: ClientRun, table: Table, setup: Setup, windows: Windows) -> None:

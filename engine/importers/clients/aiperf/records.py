@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from engine.importers.clients import flags
 from engine.importers.clients.aiperf.streams import Response, usage_tokens
-from engine.importers.clients.aiperf.tags import in_ns, tag_of
+from engine.importers.clients.aiperf.tags import ALIASES, NS_OF, NS_PER_MS, in_ns, tag_of
 from engine.importers.clients.aiperf.values import count, dig, text, whole
+from engine.intake.rows import number
 
 COLUMNS = (
     "request_id",
@@ -44,6 +50,8 @@ COLUMNS = (
 _NO_CONTENT = ("No responses with actual content", "no responses with content")
 _CANCELED = "RequestCancellationError"
 _MESSAGE_CHARS = 2_000
+_LONGEST_MS = 1e12
+"""No gap between chunks lasts thirty years."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,9 @@ class Record:
             raise ValueError("no metadata, expected an object")
         if metrics is not None and not isinstance(metrics, dict):
             raise ValueError("metrics are no object")
-        named = {tag_of(tag): entry for tag, entry in (metrics or {}).items()}
+        named = metrics or {}
+        if ALIASES.keys() & named.keys():
+            named = {tag_of(tag): entry for tag, entry in named.items()}
         return cls(metadata, named, row.get("error") or None)
 
     def value(self, tag: str) -> Any:
@@ -77,7 +87,26 @@ class Record:
 
     def unit(self, tag: str) -> Any:
         """The unit of a tag."""
-        return dig(self.metrics, tag, "unit")
+        entry = self.metrics.get(tag)
+        return entry.get("unit") if isinstance(entry, dict) else None
+
+    @cached_property
+    def gaps_ms(self) -> npt.NDArray[np.float64] | None:
+        """Gaps between the chunks with content, NaN where one is no number; None where they are not kept."""
+        gaps, factor = (
+            self.value("inter_chunk_latency"),
+            NS_OF.get(str(self.unit("inter_chunk_latency") or "ms").lower()),
+        )
+        if not isinstance(gaps, list) or factor is None:
+            return None
+        try:
+            found = np.array(gaps, np.float64)
+        except (TypeError, ValueError, OverflowError):
+            found = np.array([math.nan if (told := number(gap)) is None else told for gap in gaps])
+        found = found if found.ndim == 1 else np.full(len(gaps), math.nan)
+        found = found if factor == NS_PER_MS else found * (factor / NS_PER_MS)
+        found[~(np.abs(found) < _LONGEST_MS)] = math.nan
+        return found
 
     def duration_ns(self, tag: str) -> int | None:
         """A duration in nanoseconds, by the unit that stands beside it."""
@@ -230,10 +259,10 @@ def _latencies(row: dict[str, Any], record: Record, raw: Response | None, start:
     if start is not None:
         after = {"first_visible_ns": first, "first_output_ns": output, "last_visible_ns": last}
         row |= {column: start + value for column, value in after.items() if value is not None}
-    tokens, gaps = row["output_tokens"], record.value("inter_chunk_latency")
+    tokens, gaps = row["output_tokens"], record.gaps_ms
     if tokens is None:
         noticed.add(flags.NO_TOKEN_COUNT)
-    chunks = len(gaps) + 1 if isinstance(gaps, list) else None
+    chunks = None if gaps is None else len(gaps) + 1
     if raw is not None and raw.streamed:
         chunks = raw.contents
     if tokens is not None and chunks is not None and 0 < chunks < tokens:

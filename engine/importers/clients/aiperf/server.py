@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pyarrow.parquet as pq
 
-from engine.importers.clients.aiperf.summary import text_lines
+from engine.importers.clients.aiperf.summary import csv_cells
 from engine.importers.clients.aiperf.values import count, dig, mapping, text
 from engine.importers.clients.reproduce import reported_rows
 from engine.intake import BadRows, InputFile, json_rows
@@ -121,7 +120,7 @@ def _series(document: Any) -> Iterator[tuple[str | None, str, dict[str, Any], di
 def server_csv_rows(file: InputFile) -> Iterator[dict[str, Any]]:
     """Rows of ``reported`` from the CSV: a section per type of figure, each with a head of its own."""
     head: list[str] = []
-    for cells in csv.reader(line for line in text_lines(file) if not line.startswith("#")):
+    for cells in csv_cells(file):
         if cells[:2] == ["Endpoint", "Type"]:
             head = cells
             continue

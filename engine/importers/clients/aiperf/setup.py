@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from engine.importers.clients.aiperf.summary import Summary, text_lines
-from engine.importers.clients.aiperf.values import dig, mapping, text
+from engine.importers.clients.aiperf.values import dig, mapping, plain, text
 from engine.importers.clients.launch import Fact, launch_facts
 from engine.intake import InputFile, json_document
 from engine.intake.rows import number
@@ -146,7 +146,7 @@ def setup_facts(setup: Setup) -> list[Fact]:
         ("client", "grace_s", setup.grace_s),
         ("client", "warmup_policy", agentic if setup.agentic else counted),
         ("client", "streaming", setup.streaming),
-        ("client", "sampling", setup.sampling),
+        ("client", "sampling", plain(setup.sampling)),
     ]
 
 
@@ -225,9 +225,8 @@ _RECORD = (
 def record_facts(file: InputFile) -> list[Fact]:
     """Identity fields from the server's record beside the client's files (``identity.json``)."""
     document = json_document(file)
-    plain = (str, int, float, bool)
     values = [(group, name, dig(document, *path)) for group, name, path in _RECORD]
-    return [(group, name, value) for group, name, value in values if isinstance(value, plain)]
+    return [(group, name, plain(value)) for group, name, value in values if not isinstance(value, dict | list)]
 
 
 def _int(value: Any) -> int | None:

@@ -126,7 +126,7 @@ def read_summary_csv(file: InputFile) -> Summary:
     """A CSV summary: a table of statistics and a table of single values; it says nothing about the run itself."""
     summary = Summary(file, decimals=CSV_DECIMALS)
     heads: list[str] = []
-    for cells in csv.reader(text_lines(file)):
+    for cells in csv_cells(file):
         if not cells:
             continue
         if cells[0] in ("Metric", "Endpoint"):
@@ -144,12 +144,24 @@ def read_summary_csv(file: InputFile) -> Summary:
     return summary
 
 
+def csv_cells(file: InputFile) -> Iterator[list[str]]:
+    """The cells of each line of a CSV file whose sections have heads of their own; comments are left out.
+
+    Raises:
+        GapscopeError: it is no CSV.
+    """
+    try:
+        yield from csv.reader(line for line in text_lines(file) if not line.startswith("#"))
+    except csv.Error as error:
+        raise GapscopeError(f"{file.name} is no CSV ({error}): get the file again.") from None
+
+
 def text_lines(file: InputFile) -> Iterator[str]:
     """The lines of a text file without their ends, up to where it breaks off."""
     for _, line, broken in lines(file):
         if broken:
             return
-        yield line.decode("utf-8", "replace").rstrip("\r").replace("\x00", "")
+        yield line.decode("utf-8", "replace").rstrip("\r").replace("\x00", "").replace("\r", " ")
 
 
 def _cell(cell: str) -> float | None:

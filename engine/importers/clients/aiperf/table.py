@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from engine.bundle import Spool
@@ -12,8 +14,9 @@ from engine.importers.clients.aiperf.chunks import Chunks
 from engine.importers.clients.aiperf.log import Log
 from engine.importers.clients.aiperf.records import COLUMNS, Reading, Record, request_row
 from engine.importers.clients.aiperf.streams import Response, response_of, usage_tokens
+from engine.importers.clients.aiperf.summary import Summary
 from engine.importers.clients.aiperf.tags import in_ns
-from engine.importers.clients.aiperf.tally import Tally
+from engine.importers.clients.aiperf.tally import Tally, wanted_for
 from engine.importers.clients.aiperf.values import count, dig, text, whole
 from engine.importers.contract import Options
 from engine.intake import BadRows, InputFile, Intake, json_rows
@@ -30,7 +33,7 @@ class Table:
 
     requests: Spool
     chunks: Chunks
-    tallies: dict[str, Tally] = field(default_factory=lambda: {"warmup": Tally(), "profile": Tally()})
+    tallies: dict[str, Tally]
     first_ns: dict[str, int] = field(default_factory=dict)
     """Earliest credit, or start, by phase."""
     last_ns: dict[str, int] = field(default_factory=dict)
@@ -53,8 +56,11 @@ class Table:
 class Reader:
     """Reads the files of a run's requests, one after the other."""
 
-    def __init__(self, intake: Intake, bad: BadRows, options: Options) -> None:
-        self.table = Table(Spool("requests", COLUMNS, intake.scratch), Chunks(intake.scratch))
+    def __init__(self, intake: Intake, bad: BadRows, options: Options, summary: Summary | None) -> None:
+        scratch = Path(tempfile.mkdtemp(dir=intake.scratch))
+        stated = {"warmup": summary.warmup if summary else {}, "profile": summary.blocks if summary else {}}
+        tallies = {phase: Tally(scratch, phase, wanted_for(blocks.keys())) for phase, blocks in stated.items()}
+        self.table = Table(Spool("requests", COLUMNS, intake.scratch), Chunks(intake.scratch), tallies)
         self._bad = bad
         self._options = options
         self._seen: set[str] = set()

@@ -9,7 +9,6 @@ from engine.intake.rows import number
 ALIASES = {
     "ttft": "time_to_first_token",
     "ttst": "time_to_second_token",
-    "min_request_timestamp": "min_request_timestamp",
     "isl": "input_sequence_length",
     "osl": "output_sequence_length",
     "inter_chunk_latencies": "inter_chunk_latency",
@@ -110,5 +109,7 @@ def in_ns(value: Any, unit: Any) -> int | None:
 
 def in_ms(value: float, unit: Any) -> float:
     """A value of a time unit in milliseconds, any other as it is."""
-    factor = NS_OF.get(str(unit or "").lower())
-    return value if factor is None or factor == NS_PER_MS else value * factor / NS_PER_MS
+    if unit == "ms" or not isinstance(unit, str):
+        return value
+    factor = NS_OF.get(unit.lower())
+    return value if factor is None else value * factor / NS_PER_MS

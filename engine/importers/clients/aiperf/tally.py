@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from array import array
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from engine.importers.clients.aiperf.column import Column
 from engine.importers.clients.aiperf.records import Record
-from engine.importers.clients.aiperf.tags import in_ms, in_ns
+from engine.importers.clients.aiperf.tags import in_ms
 from engine.importers.clients.aiperf.values import count
-from engine.importers.clients.reproduce import Figure, our_word
+from engine.importers.clients.reproduce import Figure, our_word, statistic
 from engine.intake.rows import number
 
 _ADJUSTED = {
@@ -30,6 +31,14 @@ _TOTALS = {
 }
 _COUNTS = ("good_request_count",)
 """Tags whose summary is the sum over requests."""
+
+
+def wanted_for(stated: Collection[str]) -> set[str]:
+    """Tags of records that the figures ``stated`` by a summary are made of."""
+    if not stated:
+        return set()
+    sums = {name.removeprefix("total_") for name in stated if name.startswith("total_usage_")}
+    return {*stated, *_ADJUSTED.values(), *_TOTALS.values(), *_COUNTS, *sums}
 
 
 class Moments:
@@ -75,10 +84,13 @@ class Moments:
 
 
 class Tally:
-    """Values of the requests of one phase. Times are milliseconds, whatever the unit in the record."""
+    """Values of the requests of one phase. Times are milliseconds, whatever the unit in the record.
 
-    def __init__(self) -> None:
-        self.values: dict[str, array[float]] = {}
+    Only figures among ``wanted`` are kept, and those on disk, in ``folder``.
+    """
+
+    def __init__(self, folder: Path, phase: str, wanted: Collection[str]) -> None:
+        self.values: dict[str, Column] = {}
         self.gaps = Moments()
         self.valid = 0
         self.errors = 0
@@ -87,6 +99,8 @@ class Tally:
         self.first_start_ns: int | None = None
         self.last_end_ns: int | None = None
         """Latest start plus latency."""
+        self._wanted = frozenset(wanted)
+        self._place = folder / f"{phase}-values"
 
     @property
     def rows(self) -> int:
@@ -98,28 +112,34 @@ class Tally:
         if record.skipped:
             self.skipped += 1
             return
-        self._between(record)
+        if self._wanted:
+            self._between(record)
         if record.error is not None:
             self.errors += 1
             self.canceled += record.canceled
             self._add(record, "error_isl")
             return
         self.valid += 1
-        for tag in record.metrics:
+        for tag in self._wanted & record.metrics.keys():
             self._add(record, tag)
-        start, latency = record.start_ns, in_ns(record.value("request_latency"), record.unit("request_latency"))
+        if "inter_chunk_latency" in self._wanted and record.gaps_ms is not None:
+            self.gaps.add(record.gaps_ms[np.isfinite(record.gaps_ms)])
+        start, latency = record.start_ns, record.duration_ns("request_latency")
         if start is not None and latency is not None:
             self.first_start_ns = start if self.first_start_ns is None else min(start, self.first_start_ns)
             self.last_end_ns = max(start + latency, self.last_end_ns or 0)
 
     def _add(self, record: Record, tag: str) -> None:
-        value = record.value(tag)
-        if isinstance(value, list):
-            gaps = [in_ms(found, record.unit(tag)) for item in value if (found := number(item)) is not None]
-            if tag == "inter_chunk_latency":
-                self.gaps.add(gaps)
-        elif (found := number(value)) is not None:
-            self.values.setdefault(tag, array("d")).append(in_ms(found, record.unit(tag)))
+        found = number(record.value(tag))
+        if found is not None:
+            self._keep(tag, in_ms(found, record.unit(tag)))
+
+    def _keep(self, tag: str, value: float) -> None:
+        column = self.values.get(tag)
+        if column is None:
+            path = self._place.with_suffix(f".{len(self.values)}")
+            column = self.values[tag] = Column(path)
+        column.append(value)
 
     def _between(self, record: Record) -> None:
         start, credit = record.start_ns, count(record.metadata.get("credit_issued_ns"))
@@ -127,12 +147,12 @@ class Tally:
         for tag, left, right in (("credit_to_start_latency", credit, start), ("effective_latency", credit, end)):
             if left is not None and right is not None:
                 # AIPerf subtracts times as floats, which at this size step by 256 ns.
-                self.values.setdefault(tag, array("d")).append((float(right) - float(left)) / 1e6)
+                self._keep(tag, (float(right) - float(left)) / 1e6)
 
     def total(self, tag: str) -> float | None:
         """Sum over the valid requests that have the tag; None where none has it."""
         found = self.values.get(tag)
-        return math.fsum(found) if found else None
+        return statistic(np.asarray(found), "sum") if found else None
 
     @property
     def span_s(self) -> float | None:

@@ -43,3 +43,14 @@ def dig(document: Any, *path: str | int) -> Any:
         else:
             document = document.get(step) if isinstance(document, dict) else None
     return document
+
+
+def plain(value: Any) -> Any:
+    """A value that an identity can hold: numbers that are finite, text, and lists and objects of such; else None."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, float) and number(value) is None:
+        return None
+    return value if value is None or isinstance(value, str | int | float) else None
