@@ -38,7 +38,9 @@ class Spool:
         self.rows = 0
         self._schema = pa.schema([(c, _plain(spec.schema.field(c).type)) for c in spec.columns if c in columns])
         self._keys = [c for c in spec.sorted_by if c in self._schema.names]
-        self._values: dict[str, list[Any]] = {c: [] for c in self._schema.names}
+        self._names = tuple(self._schema.names)
+        self._announced = frozenset(self._names)
+        self._held: list[tuple[Any, ...]] = []
         self._path = scratch / f"{table}.spool"
         while self._path.exists():
             self._path = self._path.with_suffix(self._path.suffix + "+")
@@ -52,13 +54,11 @@ class Spool:
         Raises:
             ValueError: a column that was not announced.
         """
-        values = self._values
-        if not row.keys() <= values.keys():
-            raise ValueError(f"table {self.table}: unannounced column {min(row.keys() - values.keys())}")
-        for name, column in values.items():
-            column.append(row.get(name))
+        if not row.keys() <= self._announced:
+            raise ValueError(f"table {self.table}: unannounced column {min(row.keys() - self._announced)}")
+        self._held.append(tuple(map(row.get, self._names)))
         self.rows += 1
-        if self.rows % CHUNK == 0:
+        if len(self._held) == CHUNK:
             self._flush()
 
     def extend(self, batch: pa.RecordBatch | pa.Table) -> None:
@@ -91,10 +91,11 @@ class Spool:
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of all rows, in the order in which they came."""
         self._close()
+        place = self._schema.get_field_index(name)
         with pa.OSFile(str(self._path), "rb") as file:
             reader = pa.ipc.open_file(file)
-            chunks = [reader.get_batch(i).column(name) for i in range(reader.num_record_batches)]
-            return pa.chunked_array(chunks, self._schema.field(name).type)
+            chunks = [_copied(reader.get_batch(i).column(place)) for i in range(reader.num_record_batches)]
+            return pa.chunked_array(chunks, self._schema.field(place).type)
 
     def _order(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if not self._keys:
@@ -108,18 +109,18 @@ class Spool:
         return order, piece_of, np.arange(self.rows) - starts[piece_of]
 
     def _flush(self) -> None:
-        first = next(iter(self._values.values()))
-        if not first:
+        if not self._held:
             return
         arrays = []
-        for field in self._schema:
-            values = self._values[field.name]
+        for field, values in zip(self._schema, zip(*self._held, strict=True), strict=True):
             try:
+                if pa.types.is_integer(field.type) and float in set(map(type, values)):
+                    values = [_whole(value) for value in values]  # Arrow would cut off the fraction
                 arrays.append(pa.array(values, field.type, from_pandas=False))
             except (pa.ArrowException, OverflowError, TypeError, ValueError) as problem:
                 reason = str(problem).splitlines()[0]
                 raise GapscopeError(f"Table {self.table}, column {field.name}: {reason}.") from None
-            values.clear()
+        self._held.clear()
         self._write(pa.Table.from_arrays(arrays, schema=self._schema))
 
     def _write(self, table: pa.Table) -> None:
@@ -133,6 +134,19 @@ class Spool:
             self._writer.close()
             self._file.close()
             self._writer = None
+
+
+def _whole(value: Any) -> Any:
+    if type(value) is not float:
+        return value
+    if not value.is_integer():
+        raise ValueError(f"{value} where a whole number or NULL is expected")
+    return int(value)
+
+
+def _copied(column: pa.Array) -> pa.Array:
+    """The column alone: as read, it holds on to the bytes of every other column of its batch."""
+    return pa.concat_arrays([column, column.slice(0, 0)])
 
 
 def _gather(
@@ -159,7 +173,12 @@ def _shifted(table: pa.Table, shift_ns: int) -> pa.Table:
         return table
     for name in table.column_names:
         if name in _TIMES:
-            moved = pc.subtract_checked(table.column(name), shift_ns)
+            try:
+                moved = pc.subtract_checked(table.column(name), shift_ns)
+            except pa.ArrowInvalid:
+                raise GapscopeError(
+                    f"Column {name} holds a time that is centuries away from profile start: are its units mixed?"
+                ) from None
             table = table.set_column(table.column_names.index(name), name, moved)
     return table
 
