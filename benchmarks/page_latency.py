@@ -69,6 +69,11 @@ OWN: dict[str, list[Step]] = {
         *select("by", "output_tokens", "turn_index", "cached_share", "input_tokens"),
         *number("top", 50, 10),
     ],
+    "tools": [
+        *SHARED,
+        *select("tools_metric", "tpot", "itl", "chunk_gap", "e2e", "ttft"),
+        *select("tools_fields", "all", "open"),
+    ],
     "passes": [
         *SHARED[2:4],
         *select("cls", "decode_only", "prefill_only", "mixed"),

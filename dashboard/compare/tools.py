@@ -80,14 +80,16 @@ class SideBySide:
     sql: Mapping[str, str]
 
     def own(self, letter: str) -> list[Figure]:
-        """The tool's own figures that stand beside a number of this page."""
-        return [
-            figure
+        """The tool's own figures that stand beside a number of this page, in the page's order."""
+        order = (*TOOL_METRICS, *RATES)
+        shown = [
+            (order.index(figure.key.metric), figure)
             for figure in self.figures[letter]
             if figure.key is not None
-            and (figure.key.metric in RATES or figure.key.metric in TOOL_METRICS)
+            and figure.key.metric in order
             and (figure.key.metric in RATES or figure.statistic in OWN_STATISTICS)
         ]
+        return [figure for _, figure in sorted(shown, key=lambda one: one[0])]
 
     def cell(self, metric: str, letter: str) -> Cell:
         """The numbers of a metric and a run."""
