@@ -50,9 +50,12 @@ def plan_import(intake: Intake, join: bool = True) -> Plan:
             taken = {use.file.name for use in part.uses} | {name for name, _ in part.ignores}
             rest = rest.without(taken)
     if not parts:
-        known = "; ".join(f"{i.name}: {i.describes}" for i in IMPORTERS)
+        known = ", ".join(importer.name for importer in IMPORTERS)
         hint = schema_hint(intake) or _trouble_hint(intake)
-        raise GapscopeError(f"{intake.path} is in no format that can be imported.{hint} Known are {known}.")
+        raise GapscopeError(
+            f"{intake.path} is in no format that can be imported.{hint} Known are {known}; "
+            "`gapscope import --formats` says what each is told by."
+        )
     ignored = [(file.name, trouble(file) or "no importer knows it") for file in rest.files]
     return Plan(intake, tuple(join_parts(parts) if join else parts), (*ignored, *intake.left_out))
 
