@@ -112,7 +112,8 @@ class Spool:
         if not self._held:
             return
         arrays = []
-        for field, values in zip(self._schema, zip(*self._held, strict=True), strict=True):
+        columns: Iterable[Sequence[Any]] = zip(*self._held, strict=True)
+        for field, values in zip(self._schema, columns, strict=True):
             try:
                 if pa.types.is_integer(field.type) and float in set(map(type, values)):
                     values = [_whole(value) for value in values]  # Arrow would cut off the fraction
