@@ -17,6 +17,7 @@ FIRST_VISIBLE = "first chunk with visible text"
 ROLE_CHUNK = "first chunk of any kind, the role chunk included"
 FIRST_CHUNK = "first chunk of any kind"
 FIRST_SIMULATED = "first simulated token"
+FIRST_ENGINE = "first token inside the engine"
 
 TOKENS_USAGE = "server usage"
 TOKENS_LOCAL = "tokenized by the client"
@@ -54,6 +55,7 @@ _FIRST: Mapping[str, str] = {
     FIRST_CONTENT: "content",
     FIRST_VISIBLE: "content",
     FIRST_SIMULATED: "content",
+    FIRST_ENGINE: "content",
     ROLE_CHUNK: "role chunk",
     FIRST_CHUNK: "any chunk",
 }

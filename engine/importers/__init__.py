@@ -9,7 +9,16 @@ from typing import Any
 
 from engine.bundle import working_folder
 from engine.errors import GapscopeError
+from engine.importers.aisimulate import AISIMULATE
 from engine.importers.clients.aiperf import AIPERF
+from engine.importers.clients.fw_benchmark import FwBenchmark
+from engine.importers.clients.inference_perf import InferencePerf
+from engine.importers.clients.inferencex import INFERENCEX
+from engine.importers.clients.kv_cache_tester import KvCacheTester
+from engine.importers.clients.llmd import LlmdReports
+from engine.importers.clients.llmperf import LlmPerf
+from engine.importers.clients.llmservingsim import LlmServingSim
+from engine.importers.clients.lmbenchmark import LmBenchmark
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
 from engine.importers.exported import Exports
 from engine.importers.joined import join_parts
@@ -31,7 +40,22 @@ __all__ = [
     "plan_import",
 ]
 
-IMPORTERS: tuple[Importer, ...] = (Exports(), RECORDINGS, SWEEPS, PASS_STREAMS, AIPERF)
+IMPORTERS: tuple[Importer, ...] = (
+    Exports(),
+    RECORDINGS,
+    SWEEPS,
+    PASS_STREAMS,
+    INFERENCEX,
+    AIPERF,
+    AISIMULATE,
+    InferencePerf(),
+    LlmPerf(),
+    LmBenchmark(),
+    KvCacheTester(),
+    LlmServingSim(),
+    FwBenchmark(),
+    LlmdReports(),
+)
 """In this order: a file that a part of one importer uses or ignores is not shown to the next."""
 
 

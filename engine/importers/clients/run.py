@@ -43,6 +43,7 @@ class ClientRun:
     requests: Spool | None = None
     chunks: Spool | None = None
     passes: Spool | None = None
+    admissions: Spool | None = None
     reported: Spool | None = None
     telemetry: Spool | None = None
     phases: list[Phase] = field(default_factory=list)
@@ -84,6 +85,7 @@ def seal(run: ClientRun, store: Path, options: Options) -> str:
     tables = {
         "requests": run.requests,
         "passes": run.passes,
+        "admissions": run.admissions,
         "chunks": run.chunks,
         "reported": run.reported,
         "telemetry": run.telemetry,
