@@ -19,6 +19,8 @@ from engine.importers.clients.llmd import LlmdReports
 from engine.importers.clients.llmperf import LlmPerf
 from engine.importers.clients.llmservingsim import LlmServingSim
 from engine.importers.clients.lmbenchmark import LmBenchmark
+from engine.importers.clients.sglang_bench import SglangBench
+from engine.importers.clients.vllm_bench import VllmBench
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
 from engine.importers.exported import Exports
 from engine.importers.joined import join_parts
@@ -48,6 +50,8 @@ IMPORTERS: tuple[Importer, ...] = (
     INFERENCEX,
     AIPERF,
     AISIMULATE,
+    VllmBench(),
+    SglangBench(),
     InferencePerf(),
     LlmPerf(),
     LmBenchmark(),

@@ -10,6 +10,8 @@ ZERO_OUTPUT = "zero output"
 """The server finished without content, whatever the tool calls it."""
 BURST = "several tokens a chunk"
 """Fewer chunks than tokens: gaps between chunks are not gaps between tokens."""
+UNFINISHED_OR_BURST = "unfinished stream, or several tokens in a chunk"
+"""One chunk fewer than a finished stream of single tokens has; the files cannot tell which it is."""
 FIRST_BURST = "several tokens in the first chunk"
 ASKED_LENGTH = "output tokens are those asked for"
 """The tool counts what was requested where the server sent no usage."""
@@ -17,7 +19,16 @@ NO_TOKEN_COUNT = "output tokens not counted"
 TIMES_WRONG = "times out of order"
 """A time lies before one that it must follow; the times concerned are NULL."""
 
-FLAGS = (UNFINISHED, ZERO_OUTPUT, BURST, FIRST_BURST, ASKED_LENGTH, NO_TOKEN_COUNT, TIMES_WRONG)
+FLAGS = (
+    UNFINISHED,
+    UNFINISHED_OR_BURST,
+    ZERO_OUTPUT,
+    BURST,
+    FIRST_BURST,
+    ASKED_LENGTH,
+    NO_TOKEN_COUNT,
+    TIMES_WRONG,
+)
 
 
 def joined(flags: Iterable[str]) -> str | None:
