@@ -454,3 +454,21 @@ def test_response_without_a_record_is_a_row(tmp_path: Path) -> None:
         "fail",
         "TTFT and latency of 0 of 1 records are those of their chunks; 1 responses have no record",
     )
+
+
+def test_broken_file_beside_the_records_is_left_out(tmp_path: Path) -> None:
+    write_lines(tmp_path / "in/p.jsonl", [record(0)])
+    whole = json.dumps({"aiperf_version": "0.6.0", "input_config": {}, "request_count": block(1, "requests")})
+    (tmp_path / "in/s.json").write_text(whole[:-3])
+    run = one(tmp_path / "in", tmp_path, skip_bad_rows=True)
+    assert len(run.requests) == 1
+    verdict, detail = run.check("rows_used")
+    assert verdict == "fail"
+    assert "s.json: left out: s.json is not JSON" in detail
+
+
+def test_summary_alone_that_is_broken_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "s.json"
+    path.write_text('{"aiperf_version": "0.6.0", "input_config": {}, "request_count": {"unit": "x", "av')
+    with pytest.raises(GapscopeError, match=r"s holds no figure that can be read: 1 rows? left out"):
+        imported(path, tmp_path / "store", skip_bad_rows=True)

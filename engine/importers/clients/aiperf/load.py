@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from engine import definitions as words
 from engine.bundle import Spool
+from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.importers.clients.aiperf.checks import Facts, denominator_of, run_checks
 from engine.importers.clients.aiperf.chunks import MOST
@@ -44,6 +46,7 @@ from engine.intake import BadRows, InputFile, Intake, json_document
 TOOL = "AIPerf"
 _TELEMETRY_COLUMNS = ("time_ns", "kind", "endpoint", "name", "labels", "unit", "value")
 _STEP = 5_000
+_Read = TypeVar("_Read")
 
 
 @dataclass
@@ -95,6 +98,8 @@ def import_run(
     run.profile_start_unix_ns = origin
     run.reported = _spool("reported", REPORTED_COLUMNS, _reported(family, documents), intake, options)
     run.telemetry = _telemetry(run, family, documents, intake, bad, options)
+    if table is None and not run.reported.rows and not run.telemetry.rows:
+        raise GapscopeError(f"{name} holds no figure that can be read: {bad.words}.")
     facts = Facts(
         table, documents.summary, setup, windows, documents.log, documents.slices, documents.ready, version, lost
     )
@@ -105,42 +110,45 @@ def import_run(
 
 
 def _documents(family: Family, bad: BadRows) -> Documents:
-    summary = None
-    if file := family.first(Kind.SUMMARY):
-        summary = read_summary(file)
-    elif file := family.first(Kind.SUMMARY_CSV):
-        summary = read_summary_csv(file)
-    slices = None
-    if file := family.first(Kind.SLICES):
-        slices = read_slices(file)
-    elif file := family.first(Kind.SLICES_CSV):
-        slices = read_slices_csv(file, bad)
-    log = read_log(found) if (found := family.first(Kind.LOG)) else None
-    config, source = _config(family, summary)
+    summary = _read(family.first(Kind.SUMMARY), read_summary, bad)
+    summary = summary or _read(family.first(Kind.SUMMARY_CSV), read_summary_csv, bad)
+    slices = _read(family.first(Kind.SLICES), read_slices, bad)
+    slices = slices or _read(family.first(Kind.SLICES_CSV), partial(read_slices_csv, bad=bad), bad)
+    server = _read(family.first(Kind.SERVER) or family.first(Kind.PHASE_SERVER), json_document, bad)
+    config, source = _config(family, summary, server, bad)
     return Documents(
         summary,
         config,
         source,
-        _document(family.first(Kind.MANIFEST)),
-        _document(family.first(Kind.SERVER) or family.first(Kind.PHASE_SERVER)),
-        _document(family.first(Kind.READY)),
-        log,
+        _read(family.first(Kind.MANIFEST), json_document, bad),
+        server,
+        _read(family.first(Kind.READY), json_document, bad),
+        _read(family.first(Kind.LOG), read_log, bad),
         slices,
     )
 
 
-def _document(file: InputFile | None) -> Any:
-    return json_document(file) if file else None
+def _read(file: InputFile | None, reader: Callable[[InputFile], _Read], bad: BadRows) -> _Read | None:
+    """What ``reader`` makes of a file beside the records; a file that cannot be read is left out like a bad row."""
+    if file is None or not bad.skip:
+        return None if file is None else reader(file)
+    try:
+        return reader(file)
+    except GapscopeError as error:
+        bad.add(file.name, f"left out: {error}")
+        return None
 
 
-def _config(family: Family, summary: Summary | None) -> tuple[Mapping[str, Any], str]:
+def _config(family: Family, summary: Summary | None, server: Any, bad: BadRows) -> tuple[Mapping[str, Any], str]:
     """The configuration from where it is said best, and the file."""
     if summary is not None and summary.config:
         return summary.config, summary.file.name
-    for kind, path in ((Kind.RUN_CONFIG, "cfg"), (Kind.SERVER, "input_config"), (Kind.SLICES, "input_config")):
-        file = family.first(kind)
-        if file and (found := mapping(dig(json_document(file), path))):
-            return found, file.name
+    resolved = family.first(Kind.RUN_CONFIG)
+    if resolved and (found := mapping(dig(_read(resolved, json_document, bad), "cfg"))):
+        return found, resolved.name
+    measured = family.first(Kind.SERVER)
+    if measured and (found := mapping(dig(server, "input_config"))):
+        return found, measured.name
     if file := family.first(Kind.COMMAND):
         return config_of_command(file), file.name
     return {}, ""
@@ -165,7 +173,7 @@ def _identify(run: ClientRun, family: Family, documents: Documents, setup: Setup
     if file := family.first(Kind.ENGINE_COMMAND):
         run.know(file.name, command_facts(file, engine=True))
     if file := family.first(Kind.IDENTITY):
-        run.know(file.name, record_facts(file))
+        run.know(file.name, _read(file, record_facts, run.bad) or [])
 
 
 def _define(run: ClientRun, documents: Documents, setup: Setup, table: Table, windows: Windows) -> None:

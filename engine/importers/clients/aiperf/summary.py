@@ -9,7 +9,7 @@ from typing import Any
 
 from engine.errors import GapscopeError
 from engine.importers.clients.aiperf.tags import METRICS, tag_of, tag_of_head
-from engine.importers.clients.aiperf.values import dig, mapping, text
+from engine.importers.clients.aiperf.values import count, dig, mapping, text
 from engine.importers.clients.reproduce import reported_rows
 from engine.intake import InputFile, json_document
 from engine.intake.rows import lines, number
@@ -104,8 +104,7 @@ def blocks_of(document: dict[str, Any]) -> dict[str, Block]:
             for word, item in value.items()
             if word not in _NOT_STATISTICS and (told := number(item)) is not None
         }
-        n = number(value.get("count"))
-        found[tag_of(tag)] = Block(text(value.get("unit")), statistics, None if n is None else int(n))
+        found[tag_of(tag)] = Block(text(value.get("unit")), statistics, count(value.get("count")))
     return found
 
 
