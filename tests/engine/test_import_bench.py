@@ -1,7 +1,7 @@
 """vLLM bench serve and SGLang bench_serving against one stub server, of which it is known what it did.
 
 By arrival number modulo 20 the stub answered: 0 two tokens in the first chunk, 5 HTTP 500, 7 nothing, 9 one token, 11
-three tokens a chunk, 13 an error object after 12 tokens, 17 HTTP 429, else a token a chunk; 24 tokens were asked for. Every
+three tokens a chunk, 13 an error object after 12 tokens, 17 HTTP 429, else a token a chunk; 24 were asked for. Every
 stream began with a role chunk about 10 ms before the first content.
 """
 
