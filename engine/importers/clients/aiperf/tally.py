@@ -90,7 +90,6 @@ class Tally:
     """
 
     def __init__(self, folder: Path, phase: str, wanted: Collection[str]) -> None:
-        self.values: dict[str, Column] = {}
         self.gaps = Moments()
         self.valid = 0
         self.errors = 0
@@ -99,8 +98,13 @@ class Tally:
         self.first_start_ns: int | None = None
         self.last_end_ns: int | None = None
         """Latest start plus latency."""
-        self._wanted = frozenset(wanted)
-        self._place = folder / f"{phase}-values"
+        names = enumerate(sorted(wanted))
+        self._columns = {tag: Column(folder / f"{phase}.{number}") for number, tag in names}
+
+    @property
+    def values(self) -> dict[str, Column]:
+        """The figures that some record has."""
+        return {tag: column for tag, column in self._columns.items() if len(column)}
 
     @property
     def rows(self) -> int:
@@ -112,34 +116,32 @@ class Tally:
         if record.skipped:
             self.skipped += 1
             return
-        if self._wanted:
+        if self._columns:
             self._between(record)
         if record.error is not None:
             self.errors += 1
             self.canceled += record.canceled
-            self._add(record, "error_isl")
+            self._keep("error_isl", number(record.value("error_isl")))
             return
         self.valid += 1
-        for tag in self._wanted & record.metrics.keys():
-            self._add(record, tag)
-        if "inter_chunk_latency" in self._wanted and record.gaps_ms is not None:
+        columns = self._columns
+        for tag, entry in record.metrics.items():
+            column = columns.get(tag)
+            if column is not None:
+                value, unit = (entry.get("value"), entry.get("unit")) if type(entry) is dict else (entry, None)
+                found = number(value)
+                if found is not None:
+                    column.append(found if unit == "ms" else in_ms(found, unit))
+        if "inter_chunk_latency" in columns and record.gaps_ms is not None:
             self.gaps.add(record.gaps_ms[np.isfinite(record.gaps_ms)])
         start, latency = record.start_ns, record.duration_ns("request_latency")
         if start is not None and latency is not None:
             self.first_start_ns = start if self.first_start_ns is None else min(start, self.first_start_ns)
             self.last_end_ns = max(start + latency, self.last_end_ns or 0)
 
-    def _add(self, record: Record, tag: str) -> None:
-        found = number(record.value(tag))
-        if found is not None:
-            self._keep(tag, in_ms(found, record.unit(tag)))
-
-    def _keep(self, tag: str, value: float) -> None:
-        column = self.values.get(tag)
-        if column is None:
-            path = self._place.with_suffix(f".{len(self.values)}")
-            column = self.values[tag] = Column(path)
-        column.append(value)
+    def _keep(self, tag: str, value: float | None) -> None:
+        if value is not None and tag in self._columns:
+            self._columns[tag].append(value)
 
     def _between(self, record: Record) -> None:
         start, credit = record.start_ns, count(record.metadata.get("credit_issued_ns"))
