@@ -91,19 +91,12 @@ def _definitions(found: SideBySide, markdown: bool) -> str:
     return grid(("definition", "state", "run", "rule", "source"), rows, markdown) if rows else ""
 
 
-def beside(cell: Cell) -> str:
-    """Whether a cell can stand beside the first run's, as the page says it."""
-    if cell.why and not cell.n:
-        return cell.why
-    return f"not comparable: {cell.refused}" if cell.refused else ""
-
-
 def _numbers(found: SideBySide, markdown: bool) -> str:
     rows: Rows = []
     for cell in found.cells:
         metric = METRICS[cell.metric]
         values = (shown_value(cell.numbers[name].value, metric.unit) for name in STATISTICS)
-        rows.append((metric.label, cell.letter, shown_unit(metric.unit), *values, f"{cell.n:,}", beside(cell)))
+        rows.append((metric.label, cell.letter, shown_unit(metric.unit), *values, f"{cell.n:,}", cell.beside))
     return grid(("metric", "run", "unit", *STATISTICS, "n", "beside the first run"), rows, markdown) if rows else ""
 
 
@@ -114,8 +107,7 @@ def _rates(found: SideBySide, markdown: bool) -> str:
         for run in found.runs:
             cell = found.cell(name, run.letter)
             values = (shown_value(cell.numbers[window.value].value, measure.unit) for window in Window)
-            said = f"not comparable: {cell.refused}" if cell.refused else ""
-            rows.append((measure.label, run.letter, shown_unit(measure.unit), *values, said))
+            rows.append((measure.label, run.letter, shown_unit(measure.unit), *values, cell.beside))
     windows = (window.value.replace("_", " ") for window in Window)
     return grid(("rate", "run", "unit", *windows, "beside the first run"), rows, markdown)
 

@@ -13,7 +13,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare.beside import Figure as Told
 from dashboard.compare.tool_runs import classes
-from dashboard.compare.tools import RATES, STATISTICS, Cell, SideBySide
+from dashboard.compare.tools import LETTERS, RATES, STATISTICS, Cell, SideBySide
 from dashboard.frame import Frame
 from dashboard.metrics import MEASURES, METRICS, Metric, Window
 from dashboard.queries.outcomes import OUTCOMES
@@ -134,11 +134,7 @@ NO_NUMBERS = "None of these runs has a value of any of these metrics in this pha
 
 def beside(cell: Cell) -> str:
     """Whether the numbers of a cell can stand beside the first run's, or what would make it so."""
-    if cell.why:
-        return cell.why
-    if cell.refused:
-        return f"not comparable: {cell.refused}"
-    return FIRST if cell.letter == "A" else BESIDE
+    return cell.beside or (FIRST if cell.letter == LETTERS[0] else BESIDE)
 
 
 def rates(found: SideBySide) -> Answer:
@@ -154,8 +150,8 @@ def rates(found: SideBySide) -> Answer:
                     "run": run.letter,
                     **{name: cell.numbers[name].value for name in windows},
                     "unit": MEASURES[metric].unit,
-                    "n": max(number.n for number in cell.numbers.values()),
-                    "beside": f"not comparable: {cell.refused}" if cell.refused else _rate_words(cell),
+                    "n": cell.n,
+                    "beside": beside(cell),
                 }
             )
     types = {"rate": pa.string(), "run": pa.string(), **dict.fromkeys(windows, pa.float64()), "n": pa.int64()}
@@ -169,13 +165,6 @@ def rates(found: SideBySide) -> Answer:
     ]
     words = " ".join(f"{one.value.replace('_', ' ')}: {one.words}." for one in Window)
     return Answer(_table(rows, types, ("unit", "beside")), "", columns, _n(found), words)
-
-
-def _rate_words(cell: Cell) -> str:
-    missing = {number.why: name for name, number in cell.numbers.items() if number.why}
-    if missing:
-        return "; ".join(f"{name.replace('_', ' ')}: {why}" for why, name in missing.items())
-    return FIRST if cell.letter == "A" else BESIDE
 
 
 def own(found: SideBySide) -> Answer:

@@ -55,13 +55,21 @@ class Cell:
 
     @property
     def n(self) -> int:
-        """How many values there are."""
-        return next(iter(self.numbers.values())).n
+        """How many values there are; of a rate, how many requests the window with most counts."""
+        return max(found.n for found in self.numbers.values())
 
     @property
-    def why(self) -> str:
-        """Why there is no value; empty where there is."""
-        return next((found.why for found in self.numbers.values() if found.why), "")
+    def beside(self) -> str:
+        """Why it cannot stand beside the first run's, or lacks values; empty where nothing is in the way."""
+        missing: dict[str, list[str]] = {}
+        for name, found in self.numbers.items():
+            if found.why:
+                missing.setdefault(found.why, []).append(name.replace("_", " "))
+        if any(len(names) == len(self.numbers) for names in missing.values()):
+            return next(iter(missing))
+        if self.refused:
+            return f"not comparable: {self.refused}"
+        return "; ".join(f"{', '.join(names)}: {why}" for why, names in missing.items())
 
 
 @dataclass(frozen=True, slots=True)
