@@ -22,6 +22,7 @@ from engine.intake.streams import CutOff
 BLOCK = 1 << 20
 MAX_LINE = 64 << 20
 MAX_COLUMNS = 2_000
+csv.field_size_limit(MAX_LINE)  # lists of token times in one cell pass the 128 KiB of the standard library
 _ESCAPE = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\.", re.DOTALL)
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 

@@ -106,6 +106,32 @@ def statistic(values: Sequence[float], word: str) -> float | None:
     return nearest_rank(values, float(word[1:]))
 
 
+_PER_SECOND = {
+    "request_throughput_rps": ("completed_requests",),
+    "input_throughput_tok_s": ("total_input_tokens",),
+    "output_throughput_tok_s": ("total_output_tokens",),
+    "total_throughput_tok_s": ("total_input_tokens", "total_output_tokens"),
+}
+_PER_INPUT_TOKEN = {
+    "prefix_cache_reused_ratio": "reused_tokens",
+    "first_admission_prefix_cache_reused_ratio": "first_reused_tokens",
+}
+
+
+def _quotients(report: dict[str, Any], totals: dict[str, float]) -> Iterator[Figure]:
+    """Rates and shares of the report beside those of the rows; without a duration or a token they are 0."""
+    duration, tokens = number(report.get("duration_ms")) or 0.0, totals.get("total_input_tokens", 0)
+    for key, names in _PER_SECOND.items():
+        rate = number(report.get(key))
+        if rate is not None:
+            total = sum(totals.get(name, 0) for name in names)
+            yield Figure(key, "value", rate, total / duration * 1e3 if duration > 0 else 0.0)
+    for key, name in _PER_INPUT_TOKEN.items():
+        share = number(report.get(key))
+        if share is not None and name in totals:
+            yield Figure(key, "value", share, totals[name] / tokens if tokens else 0.0)
+
+
 def summary_check(report: dict[str, Any], values: dict[str, list[float]], totals: dict[str, float]) -> Check:
     """Whether the figures of the report follow from the rows.
 
@@ -125,14 +151,6 @@ def summary_check(report: dict[str, Any], values: dict[str, list[float]], totals
         elif key in _SAMPLES.values():
             name = next(name for name, counter in _SAMPLES.items() if counter == key)
             figures.append(Figure(key, "value", told, float(len(values.get(name, ())))))
-    duration = number(report.get("duration_ms"))
-    for key, total in (
-        ("request_throughput_rps", "completed_requests"),
-        ("input_throughput_tok_s", "total_input_tokens"),
-        ("output_throughput_tok_s", "total_output_tokens"),
-    ):
-        rate = number(report.get(key))
-        if rate is not None and duration is not None:
-            figures.append(Figure(key, "value", rate, totals[total] / duration * 1e3 if duration > 0 else 0.0))
+    figures += _quotients(report, totals)
     aside = "Pooled gaps (itl) and rates per user are sketches over single tokens, which the rows do not hold."
     return reproduced(figures, "the report", aside)

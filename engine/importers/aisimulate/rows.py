@@ -130,7 +130,7 @@ def _take(table: Table, request_id: str, status: str, row: dict[str, Any]) -> No
     known = [t for t in (found["dispatched_ns"], found["last_visible_ns"], end) if t is not None]
     table.last_ns = max(table.last_ns, *known, 0)
     table.first_ns = min(table.first_ns, *known, 0)
-    _gather(table, row, status, output)
+    _gather(table, row, status, output, _cached(row, admissions))
 
 
 def _admissions(request_id: str, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -167,7 +167,7 @@ def _cached(row: dict[str, Any], admissions: list[dict[str, Any]]) -> int | None
     return count(row.get("reused_input_tokens")) if count(row.get("admission_count")) in (None, 0, 1) else None
 
 
-def _gather(table: Table, row: dict[str, Any], status: str, output: int | None) -> None:
+def _gather(table: Table, row: dict[str, Any], status: str, output: int | None, cached: int | None) -> None:
     """What the report's figures are made of."""
     table.statuses[status] += 1
     table.totals["num_requests"] += 1
@@ -177,6 +177,8 @@ def _gather(table: Table, row: dict[str, Any], status: str, output: int | None) 
     totals["completed_requests"] += 1
     totals["total_input_tokens"] += count(row.get("input_length")) or 0
     totals["total_output_tokens"] += output or 0
+    totals["reused_tokens"] += count(row.get("reused_input_tokens")) or 0
+    totals["first_reused_tokens"] += cached or 0
     for name, key in (("ttft", "ttft_ms"), ("ttst", "ttst_ms"), ("tpot", "itl_ms"), ("e2e_latency", "e2e_latency_ms")):
         value = number(row.get(key))
         if value is not None:

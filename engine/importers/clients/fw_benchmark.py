@@ -98,6 +98,7 @@ def _import(
         rows = list(_reported(cells, file.name))
         means = [cell(cells, key) for key in ("Total Latency", "Time To First Token")]
         length = cell(cells, "Num Tokens") or cell(cells, "Completion Tokens")
+        load = cell(cells, "Concurrency")
     except ValueError as error:
         raise GapscopeError(f"{file.name} line {line}: {error}. Repair the file and import it again.") from None
     seconds = [None if mean is None else mean / 1e3 for mean in means]
@@ -116,7 +117,7 @@ def _import(
     )
     run.know(file.name, [("model", "name", cells["Model"].strip() or None)])
     run.know(file.name, [("client", "streaming", truth(cells.get("Stream")))])
-    run.know(file.name, [("client", "lanes", cells.get("Concurrency", "").strip() or None)])
+    run.know(file.name, [("client", "lanes", load if load is None or load % 1 else int(load))])
     run.define(
         "format fw-ai-benchmark",
         first_token=words.FIRST_VISIBLE,

@@ -94,10 +94,11 @@ def _import(intake: Intake, name: str, file: InputFile, store: Path, options: Op
     if not _KNOWN.fullmatch(version):
         raise GapscopeError(f"{file.name} is a report of version {version!r:.20}, known are 0.1, 0.2 and 0.2.1.")
     rows = list(_reported(document, file.name))
+    harness = _harness(document)
     run = ClientRun(
         "llm-d-report",
-        TOOL,
-        version.removeprefix("v"),
+        harness[0] or TOOL,
+        harness[1],
         name,
         Identity(),
         kind="imported_summary",
@@ -105,10 +106,18 @@ def _import(intake: Intake, name: str, file: InputFile, store: Path, options: Op
         checks=list(_checks(document, rows)),
         not_recorded=["Single requests: a report holds aggregates."],
         sources=[file],
+        lineage={"report_version": version.removeprefix("v")},
     )
     run.know(file.name, _identity(document))
     run.define("format llm-d-report", throughput_denominator="duration of the run as the harness measures it")
     return seal(run, store, options)
+
+
+def _harness(document: dict[str, Any]) -> tuple[str | None, str | None]:
+    """The load generator and its version."""
+    load = dig(document, "scenario", "load")
+    told = mapping(dig(load, "standardized"))
+    return text(told.get("tool")) or text(dig(load, "name")), text(told.get("tool_version"))
 
 
 def _performance(document: dict[str, Any]) -> dict[str, Any]:
@@ -238,10 +247,7 @@ def _rates(stated: dict[tuple[str, str], tuple[float, str | None]], duration: fl
 
 def _identity(document: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     scenario = mapping(document.get("scenario"))
-    load = mapping(dig(scenario, "load", "standardized"))
-    yield "client", "generator", text(load.get("tool")) or text(dig(scenario, "load", "name"))
-    yield "client", "version", text(load.get("tool_version"))
-    yield "client", "lanes", count(load.get("concurrency"))
+    yield "client", "lanes", count(dig(scenario, "load", "standardized", "concurrency"))
     yield "model", "name", text(dig(scenario, "model", "name"))
     engine = dig(scenario, "platform", "engine")
     engines = {text(dig(entry, "name")) for entry in engine} if isinstance(engine, list) else set()

@@ -120,7 +120,8 @@ def compare(
         values = np.asarray(rows[name], np.float64)
         for word, value in block.items():
             told = number(value)
-            known = our_word(word) in ("mean", "std", "min", "max", "count", "sum") or _PERCENTILE.fullmatch(word)
+            ours = our_word(word)
+            known = ours in ("mean", "std", "min", "max", "count", "sum") or _PERCENTILE.fullmatch(ours)
             if told is not None and known:
                 yield Figure(name, word, told, statistic(values, word, ddof, method), decimals)
 
