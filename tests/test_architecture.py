@@ -71,6 +71,7 @@ LAYERS = {
     "engine.definitions": {"engine.identity"},
     "engine.importers": {
         "engine.errors",
+        "engine.collector",
         "engine.jsonl",
         "engine.intake",
         "engine.bundle",

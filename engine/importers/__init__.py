@@ -23,6 +23,7 @@ from engine.importers.clients.sglang_bench import SglangBench
 from engine.importers.clients.vllm_bench import VllmBench
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
 from engine.importers.exported import Exports
+from engine.importers.fpm import FpmImporter
 from engine.importers.joined import join_parts
 from engine.importers.recording import PASS_STREAMS, RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
 from engine.intake import Intake, open_intake, trouble
@@ -47,6 +48,7 @@ IMPORTERS: tuple[Importer, ...] = (
     RECORDINGS,
     SWEEPS,
     PASS_STREAMS,
+    FpmImporter(),
     INFERENCEX,
     AIPERF,
     AISIMULATE,

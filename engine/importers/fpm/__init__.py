@@ -1,0 +1,5 @@
+"""Forward pass metrics (FPM): what an engine says about each of its passes, in the forms in which people keep it."""
+
+from engine.importers.fpm.find import FpmImporter
+
+__all__ = ["FpmImporter"]

@@ -1,0 +1,156 @@
+"""A capture of forward passes becomes a run of kind sweep: passes only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from engine.bundle import BundleWriter, Check, Phase, slugify
+from engine.collector import collector_paused
+from engine.errors import GapscopeError
+from engine.identity import Identity
+from engine.importers.contract import Options
+from engine.importers.fpm import capture_identity
+from engine.importers.fpm.captures import FORMS, capture_name, form_of, read_capture
+from engine.importers.fpm.collect import Passes
+from engine.importers.fpm.records import Told, read_records
+from engine.importers.fpm.streams import cold, cold_check, counters, lockstep, ranks
+from engine.importers.fpm.values import to_passes
+from engine.intake import BadRows, InputFile, Intake, json_document
+
+SCOPE_RECORDER = "schedule() entered to the update of the outputs (Dynamo's instrumented scheduler)"
+NATIVE_SCOPE = "model_step_cuda"
+Blocks = Iterator[tuple[Sequence[int], pa.RecordBatch]]
+
+
+def import_records(intake: Intake, file: InputFile, store: Path, options: Options) -> str:
+    """A stream of records (:mod:`engine.importers.fpm.records`); times are those of receipt, where there are any."""
+    bad, told, passes = BadRows(options.skip_bad_rows), Told(), Passes(intake.scratch)
+    word = "line" if file.head.lstrip()[:1] in (b"{", b"[") else "message"
+    _read(read_records(file, bad, told), f"{file.name} {word}", bad, passes, options)
+    identity = Identity()
+    producer = "a recorder of forward pass metrics" if told.wrapped else "forward pass metrics as published"
+    identity.set("telemetry", "fpm_producer", producer, file.name)
+    version = next(iter(told.versions)) if len(told.versions) == 1 else None
+    identity.set("telemetry", "fpm_version", version, f"{file.name}: version")
+    scopes = sorted(told.scopes)
+    scope = ", ".join(scopes) if scopes else SCOPE_RECORDER if told.wrapped else None
+    identity.set("telemetry", "fpm_scope", scope, f"{file.name}: {'timing_scope' if scopes else 'form of the records'}")
+    identity.set(
+        "telemetry",
+        "missing_values",
+        "null is not recorded; a pass of all zeros is a heartbeat",
+        "format of the records",
+    )
+    if passes.odd.timed:
+        clock = "wall clock of the recorder: a pass ends when its record was received"
+        identity.set("telemetry", "clock", clock, f"{file.name}: received_at_ns")
+    versions = {v for v in told.versions if v is not None}
+    word = ", ".join(map(str, sorted(versions))) or "none is said (the variant before version 1)"
+    checks = [Check("version_known", "pass" if versions else "unknown", f"version {word}")]
+    if told.wrapped:
+        off = passes.odd.rewired
+        detail = f"{off:,} of {told.wrapped:,} records came under another number than their own"
+        checks.append(Check("wire_counters_agree", "fail" if off else "pass", detail))
+    return _seal(file.base.partition(".")[0], [file], identity, passes, checks, bad, "fpm", store, options)
+
+
+def import_capture(
+    intake: Intake, file: InputFile, settings: Sequence[InputFile], store: Path, options: Options
+) -> str:
+    """A reduced capture in CSV with the configuration files beside it; it keeps durations and no times."""
+    bad, passes = BadRows(options.skip_bad_rows), Passes(intake.scratch)
+    _read(read_capture(file, bad), f"{file.name} line", bad, passes, options)
+    identity = Identity()
+    for other in settings:
+        for group, name, value in capture_identity.facts(json_document(other)):
+            if value is not None:
+                identity.set(group, name, value, other.base)
+    place = form_of(file)
+    assert place is not None
+    identity.set("telemetry", "fpm_producer", "a capture reduced to a table", file.base)
+    identity.set("telemetry", "fpm_version", f"reduced: {FORMS[place][0]}", f"{file.base}: columns")
+    identity.set("telemetry", "fpm_scope", None, f"{file.base} does not say what latency_ms spans")
+    identity.set("telemetry", "clock", "durations only", f"{file.base}: columns")
+    name = capture_name(intake, file)
+    return _seal(name, [file, *settings], identity, passes, [], bad, "fpm capture", store, options)
+
+
+def _read(blocks: Blocks, where: str, bad: BadRows, passes: Passes, options: Options) -> None:
+    with collector_paused():
+        for numbers, batch in blocks:
+            if batch.num_rows:
+                passes.take(to_passes(numbers, batch, where, bad, passes.odd))
+            options.step(None, f"{passes.rows:,} passes")
+
+
+def _seal(
+    name: str,
+    files: Sequence[InputFile],
+    identity: Identity,
+    passes: Passes,
+    checks: list[Check],
+    bad: BadRows,
+    form: str,
+    store: Path,
+    options: Options,
+) -> str:
+    if not passes.rows:
+        raise GapscopeError(f"{files[0].name} holds no pass that can be used: expected at least one record.")
+    streams = passes.streams()
+    found = cold(streams)
+    passes.phase = np.where(found, "primer", "profile").astype(object)
+    passes.step, rule = lockstep(streams)
+    origin, last = _span(passes)
+    checks = [
+        Check("rows_used", "fail" if bad.count else "pass", bad.words),
+        *checks,
+        counters(streams),
+        ranks(streams),
+        _values(passes),
+        cold_check(streams, found),
+    ]
+    title = options.title or f"{name}: {passes.rows:,} passes of {len(streams.names)} ranks, passes only"
+    options.step(None, "writing the passes")
+    with BundleWriter(store, "sweep", slugify(name), title, identity) as writer:
+        writer.write_table("passes", passes.batches(origin or 0))
+        return writer.seal(
+            phases=[Phase("profile", 0, last - origin)] if origin is not None and last is not None else [],
+            lineage={
+                "format": form,
+                "source_files": {file.name: file.sha256 for file in files},
+                "rows_left_out": bad.count,
+                "heartbeats": passes.odd.heartbeats,
+                "lockstep": rule,
+                "not_recorded": _not_recorded(passes),
+            },
+            qualification=checks,
+            profile_start_unix_ns=origin,
+        )
+
+
+def _span(passes: Passes) -> tuple[int | None, int | None]:
+    """The first start and the last end in epoch nanoseconds, None where no pass has a time."""
+    if not passes.odd.timed:
+        return None, None
+    return pc.min(passes.spool.column("start_ns")).as_py(), pc.max(passes.spool.column("end_ns")).as_py()
+
+
+def _not_recorded(passes: Passes) -> list[str]:
+    words = ["Requests: passes only."]
+    if not passes.odd.timed:
+        words.append("When a pass ran: durations only.")
+    return words
+
+
+def _values(passes: Passes) -> Check:
+    odd = passes.odd
+    beat = f"{odd.heartbeats:,} heartbeats"
+    if not odd.counts:
+        return Check("values_possible", "pass", f"the values of {passes.rows:,} passes can be; {beat}")
+    words = "; ".join(f"{count:,} {what} (first: {odd.first[what]})" for what, count in odd.counts.items())
+    return Check("values_possible", "fail", f"{words}; such values are unknown; {beat}")
