@@ -79,6 +79,9 @@ def _held_out(model: dict[str, Any]) -> str:
                 f"  {name:<12} {error['passes']:>6} passes   {100 * error['mape']:5.1f} % each   "
                 f"{100 * error['total']:+6.1f} % in sum"
             )
+    for source in model["lineage"]["sources"]:
+        if cold := source["left_out"].get("primer"):
+            lines.append(f"{source['run_id']}: {cold:,} cold passes were left out; :primer behind its name uses them")
     return "\n".join(lines)
 
 

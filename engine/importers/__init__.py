@@ -12,6 +12,8 @@ from engine.errors import GapscopeError
 from engine.importers.aisimulate import AISIMULATE
 from engine.importers.clients.aiperf import AIPERF
 from engine.importers.clients.fw_benchmark import FwBenchmark
+from engine.importers.clients.genai_bench import GenAiBench
+from engine.importers.clients.guidellm import GuideLlm
 from engine.importers.clients.inference_perf import InferencePerf
 from engine.importers.clients.inferencex import INFERENCEX
 from engine.importers.clients.kv_cache_tester import KvCacheTester
@@ -25,6 +27,7 @@ from engine.importers.contract import Canceled, Importer, Options, Part, Plan, U
 from engine.importers.exported import Exports
 from engine.importers.fpm import FpmImporter
 from engine.importers.joined import join_parts
+from engine.importers.kv_events import KvEventImporter
 from engine.importers.recording import PASS_STREAMS, RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
 from engine.intake import Intake, open_intake, trouble
 
@@ -49,11 +52,14 @@ IMPORTERS: tuple[Importer, ...] = (
     SWEEPS,
     PASS_STREAMS,
     FpmImporter(),
+    KvEventImporter(),
     INFERENCEX,
     AIPERF,
     AISIMULATE,
     VllmBench(),
     SglangBench(),
+    GuideLlm(),
+    GenAiBench(),
     InferencePerf(),
     LlmPerf(),
     LmBenchmark(),

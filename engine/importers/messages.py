@@ -71,7 +71,7 @@ def peek(file: InputFile, most: int = 3) -> list[Any]:
     at = 0
     while len(values) < most and at + 4 < len(head):
         size = int.from_bytes(head[at : at + 4], how)
-        value = _message(head[at + 4 : at + 4 + size]) if 0 < size <= len(head) - at - 4 else None
+        value = one_message(head[at + 4 : at + 4 + size]) if 0 < size <= len(head) - at - 4 else None
         if value is None:
             break
         values.append(value)
@@ -108,7 +108,7 @@ def _one_after_the_other(file: InputFile, bad: BadRows) -> Iterator[tuple[int, A
             for value in unpacker:
                 number += 1
                 if type(value) is bytes:
-                    value = _message(value)
+                    value = one_message(value)
                 if type(value) not in (dict, list):  # out of step: what follows cannot be told apart
                     raise ValueError("expected a map or an array")
                 yield number, value
@@ -132,7 +132,7 @@ def _behind_lengths(file: InputFile, bad: BadRows, order: Literal["big", "little
             if len(rest) - at - 4 < size:
                 break
             number += 1
-            value = _message(bytes(rest[at + 4 : at + 4 + size]))
+            value = one_message(bytes(rest[at + 4 : at + 4 + size]))
             if value is None:
                 bad.add(f"{file.name} message {number}", "not msgpack")
             else:
@@ -156,7 +156,7 @@ def _blocks(file: InputFile, bad: BadRows) -> Iterator[bytes]:
             yield block
 
 
-def _message(data: bytes) -> Any:
+def one_message(data: bytes) -> Any:
     """The one value that ``data`` is, None where it is none."""
     unpacker = _unpacker()
     unpacker.feed(data)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from engine.timing.frontend import Delays, fit_frontend, mean_without_stalls
-from engine.timing.rows import FitSource, Floats, PassRows
+from engine.timing.rows import PRIMER, FitSource, Floats, PassRows
 
 Term = dict[str, Any]
 WARMUP = "warmup"
@@ -106,7 +106,7 @@ def _requests(source: FitSource) -> dict[str, Any] | None:
         return None
     table = table.filter(np.asarray(table["status"].to_pylist(), dtype=object) == "ok")
     phase = np.asarray(table["phase"].to_pylist(), dtype=object)
-    named = np.ones(len(phase), np.bool_) if source.phases is None else np.isin(phase, list(source.phases))
+    named = phase != PRIMER if source.phases is None else np.isin(phase, list(source.phases))
     keep = named | (phase == WARMUP)
     table, phase, named = table.filter(keep), phase[keep], named[keep]
     columns: dict[str, Any] = {"request_id": table["request_id"].to_pylist(), "phase": phase, "named": named}

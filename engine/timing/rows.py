@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
+PRIMER = "primer"
+"""Phase of passes that were cold (compilation, capture of graphs, first touch of memory): used only where named."""
 CLASSES = ("prefill_only", "decode_only", "mixed")
 PREFILL_ONLY, DECODE_ONLY, MIXED = range(3)
 
@@ -37,7 +39,7 @@ ALSO_EQUAL = (
 
 @dataclass(frozen=True)
 class FitSource:
-    """Passes to fit on: those of ``phases`` of one run or sweep, or all of them (None)."""
+    """Passes to fit on: those of ``phases`` of one run or sweep, or all but its primer (None)."""
 
     bundle: Bundle
     phases: tuple[str, ...] | None = None
@@ -139,6 +141,7 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
             "name a run or sweep with recorded passes."
         )
     phases = np.asarray(table["phase"].to_pylist(), dtype=object)
+    primer = 0
     if source.phases is not None:
         for phase in source.phases:
             if not (phases == phase).any():
@@ -147,6 +150,9 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
                     f"Run {bundle.run_id} has no pass in phase {phase!r}: its passes are in {there}; name one of those."
                 )
         table = table.filter(np.isin(phases, np.asarray(source.phases, dtype=object)))
+    else:
+        primer = int((phases == PRIMER).sum())
+        table = table.filter(phases != PRIMER) if primer else table
     column = {name: _floats(table[name]) for name in _COLUMNS}
     counts = np.stack([column[name] for name in _COLUMNS[:5]])
     duration = column["duration_ns"]
@@ -174,7 +180,7 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
         between_ns=_between(table, column)[usable],
         source=np.full(int(usable.sum()), number, dtype=np.int64),
     )
-    told = {
+    told: dict[str, Any] = {
         "run_id": bundle.run_id,
         "kind": bundle.kind,
         "phases": list(source.phases) if source.phases is not None else None,
@@ -187,6 +193,8 @@ def _read(source: FitSource, number: int) -> tuple[PassRows, dict[str, Any]]:
             "geometry_unknown": int(partial.sum()),
         },
     }
+    if primer:
+        told["left_out"]["primer"] = primer
     return rows, told
 
 
