@@ -14,7 +14,7 @@ from engine.importers.aisimulate.report import DENOMINATOR, PERCENTILES, reporte
 from engine.importers.aisimulate.rows import Table, read_rows
 from engine.importers.clients.plausible import statistics_ordered
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
-from engine.importers.clients.values import count, first_keys, mapping, ns, text
+from engine.importers.clients.values import count, first_keys, has_row, mapping, ns, text
 from engine.importers.contract import Options, Part, Use
 from engine.importers.foreign_replay import foreign_lineage
 from engine.intake import BadRows, InputFile, Intake, json_document
@@ -33,9 +33,8 @@ class AiSimulate:
 
     def find(self, intake: Intake) -> Sequence[Part]:
         """One part per file of rows, with its report, and one per report without rows."""
-        keys = {file.name: first_keys(file.head).keys() for file in intake.files}
-        tables = [file for file in intake.files if keys[file.name] >= ROWS]
-        reports = [file for file in intake.files if keys[file.name] >= REPORT and not keys[file.name] >= ROWS]
+        tables = [file for file in intake.files if has_row(file.head, ROWS)]
+        reports = [file for file in intake.files if first_keys(file.head).keys() >= REPORT]
         parts = []
         for rows in tables:
             near = [report for report in reports if report.folder == rows.folder]
@@ -82,7 +81,7 @@ def _import(
         sources=[file for file in (rows, report) if file],
         bad=bad,
     )
-    told = list(reported(document, report.name)) if report else []
+    told = list(reported(document, report.base)) if report else []
     if report:
         run.reported = spooled("reported", told, REPORTED_COLUMNS, intake.scratch)
         run.checks.append(statistics_ordered(told))

@@ -95,7 +95,7 @@ def _import(
     intake: Intake, name: str, file: InputFile, line: int, cells: dict[str, str], store: Path, options: Options
 ) -> str:
     try:
-        rows = list(_reported(cells, file.name))
+        rows = list(_reported(cells, file.base))
         means = [cell(cells, key) for key in ("Total Latency", "Time To First Token")]
         length = cell(cells, "Num Tokens") or cell(cells, "Completion Tokens")
         load = cell(cells, "Concurrency")

@@ -298,11 +298,11 @@ def _reported(documents: dict[InputFile, dict[str, Any]], summaries: list[InputF
         label = _label(file, summaries)
         scope = "slice" if label else "run"
         told = {key: document.get(key) for key in ("benchmark_time_seconds", "load_summary")}
-        yield from figure_rows(told, MEANINGS, file.name, scope, label)
+        yield from figure_rows(told, MEANINGS, file.base, scope, label)
         successes = mapping(document.get("successes"))
-        yield from figure_rows(successes, MEANINGS, file.name, scope, label, count(successes.get("count")))
+        yield from figure_rows(successes, MEANINGS, file.base, scope, label, count(successes.get("count")))
         failures = {f"failed_{key}": value for key, value in mapping(document.get("failures")).items()}
-        yield from figure_rows(failures, MEANINGS, file.name, scope, label)
+        yield from figure_rows(failures, MEANINGS, file.base, scope, label)
 
 
 def _tokens_check(table: Table) -> Check:
@@ -322,7 +322,7 @@ def _summary_checks(
     whole = next((d for file, d in documents.items() if _label(file, summaries) is None), None)
     if whole is None:
         return
-    source = next(file.name for file in documents if _label(file, summaries) is None)
+    source = next(file.base for file in documents if _label(file, summaries) is None)
     successes, latency = mapping(whole.get("successes")), mapping(dig(whole, "successes", "latency"))
     means = [number(dig(latency, key, "mean")) for key in ("request_latency", "time_to_first_token")]
     length = number(dig(successes, "output_len", "mean"))

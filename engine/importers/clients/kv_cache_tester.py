@@ -152,7 +152,7 @@ def _import(intake: Intake, name: str, file: InputFile, replay: bool, store: Pat
         sources=[file],
         bad=bad,
     )
-    shares = list(_shares(table, file.name))
+    shares = list(_shares(table, file.base))
     if shares:
         run.reported = spooled("reported", shares, REPORTED_COLUMNS, intake.scratch)
     run.know("format kv-cache-tester", [("client", "streaming", True), ("client", "loop", "closed")])

@@ -93,7 +93,7 @@ def _import(intake: Intake, name: str, file: InputFile, store: Path, options: Op
     version = text(document.get("version")) or str(number(document.get("version")) or "unknown")
     if not _KNOWN.fullmatch(version):
         raise GapscopeError(f"{file.name} is a report of version {version!r:.20}, known are 0.1, 0.2 and 0.2.1.")
-    rows = list(_reported(document, file.name))
+    rows = list(_reported(document, file.base))
     harness = _harness(document)
     run = ClientRun(
         "llm-d-report",

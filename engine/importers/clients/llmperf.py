@@ -134,7 +134,7 @@ def _import(
         run.not_recorded.append("When a request was sent: no rate and no concurrency can be computed from the rows.")
     document = mapping(json_document(summary)) if summary else {}
     if summary:
-        reported = list(_reported(document, summary.name))
+        reported = list(_reported(document, summary.base))
         run.reported = spooled("reported", reported, REPORTED_COLUMNS, intake.scratch)
         run.checks += [statistics_ordered(reported), _units(document)]
         if rows:

@@ -15,7 +15,7 @@ from engine.importers.clients import flags
 from engine.importers.clients.run import ClientRun, seal
 from engine.importers.clients.span import Span
 from engine.importers.clients.times import times
-from engine.importers.clients.values import cell_count, count, csv_head, dig, first_keys, mapping, ns, text
+from engine.importers.clients.values import cell_count, count, csv_head, dig, first_keys, has_row, mapping, ns, text
 from engine.importers.contract import Options, Part, Use
 from engine.importers.foreign_replay import foreign_lineage
 from engine.intake import BadRows, InputFile, Intake, csv_rows, json_document, json_rows
@@ -89,7 +89,7 @@ class LlmServingSim:
     def find(self, intake: Intake) -> Sequence[Part]:
         """One part per file, each of which names the other side where there is just one in the input."""
         simulated = [file for file in intake.files if csv_head(file.head) == SIMULATED]
-        measured = [file for file in intake.files if first_keys(file.head).keys() >= MEASURED]
+        measured = [file for file in intake.files if has_row(file.head, MEASURED)]
         parts = [self._part(intake, file, True, _other(file, measured), None) for file in simulated]
         for file in measured:
             meta = next(iter(intake.beside(file, lambda near: first_keys(near.head).keys() >= META)), None)

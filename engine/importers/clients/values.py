@@ -16,6 +16,7 @@ __all__ = [
     "csv_head",
     "dig",
     "first_keys",
+    "has_row",
     "mapping",
     "ns",
     "text",
@@ -23,6 +24,7 @@ __all__ = [
     "whole",
 ]
 
+_LINES = 5
 LARGEST_S = 9e9
 """Seconds that fit 64 bits of nanoseconds."""
 _NOT_A_NUMBER = re.compile(r"[+-]?(nan|inf(inity)?|none|null|n/?a)?", re.IGNORECASE)
@@ -80,3 +82,8 @@ def first_keys(head: bytes) -> dict[str, frozenset[str]]:
     """Keys of the JSON object that a file begins with, or that its list begins with (:func:`outline`)."""
     start = head.lstrip()
     return outline(start[1:] if start.startswith(b"[") else start)
+
+
+def has_row(head: bytes, keys: frozenset[str]) -> bool:
+    """Whether one of the first lines of JSON Lines has these keys, all but one: any single row may lack some."""
+    return any(len(keys - outline(line).keys()) <= 1 for line in head.split(b"\n", _LINES)[:_LINES])

@@ -175,7 +175,7 @@ def _refuse(error: GapscopeError, store: Path, options: Options) -> str:
 
 
 def _import(intake: Intake, file: InputFile, point: dict[str, Any], shape: Shape, store: Path, options: Options) -> str:
-    rows = list(shape.rows(point, file.name))
+    rows = list(shape.rows(point, file.base))
     run = ClientRun(
         "inferencex",
         TOOL,
