@@ -14,7 +14,7 @@ from engine.importers.aisimulate.report import DENOMINATOR, PERCENTILES, reporte
 from engine.importers.aisimulate.rows import Table, read_rows
 from engine.importers.clients.plausible import statistics_ordered
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
-from engine.importers.clients.values import count, first_keys, has_row, mapping, ns, text
+from engine.importers.clients.values import count, first_keys, has_row, mapping, ns, run_name, text
 from engine.importers.contract import Options, Part, Use
 from engine.importers.foreign_replay import foreign_lineage
 from engine.intake import BadRows, InputFile, Intake, json_document
@@ -46,8 +46,7 @@ class AiSimulate:
     def _part(self, intake: Intake, rows: InputFile | None, report: InputFile | None) -> Part:
         uses = [Use(rows, "a row per request and its admissions")] if rows else []
         uses += [Use(report, "the report")] if report else []
-        file = uses[0].file
-        name = file.folder.rpartition("/")[2] or file.base.partition(".")[0]
+        name = run_name(intake, uses[0].file)
         notes = ["Nothing is known of the timing model: a pair with this replay is no blind prediction."]
         if not rows:
             notes = ["Figures without rows: shown as stated, and not compared."]

@@ -34,7 +34,7 @@ FIGURES: dict[str, tuple[str | None, str | None, str | None]] = {
     "wall_time_ms": (None, "ms", "time of the machine that simulated, loading apart"),
     "prefix_cache_reused_ratio": (None, "share", "reused tokens, the most of any admission / input tokens, completed"),
     "first_admission_prefix_cache_reused_ratio": (
-        "hit_ratio",
+        None,
         "share",
         "tokens reused at the first admission / input tokens, completed",
     ),

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.importers.clients.aiperf.values import count, dig, mapping, text, whole
 from engine.importers.clients.outline import outline
+from engine.intake import InputFile, Intake
 from engine.intake.rows import number
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "has_row",
     "mapping",
     "ns",
+    "run_name",
     "text",
     "truth",
     "whole",
@@ -82,6 +84,12 @@ def first_keys(head: bytes) -> dict[str, frozenset[str]]:
     """Keys of the JSON object that a file begins with, or that its list begins with (:func:`outline`)."""
     start = head.lstrip()
     return outline(start[1:] if start.startswith(b"[") else start)
+
+
+def run_name(intake: Intake, file: InputFile) -> str:
+    """What a run is called whose files have the same names in every run: their folder, else the file."""
+    folder = file.folder.rpartition("/")[2] or (intake.name if intake.path.is_dir() else "")
+    return folder or file.base.partition(".")[0]
 
 
 def has_row(head: bytes, keys: frozenset[str]) -> bool:

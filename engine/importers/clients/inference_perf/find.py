@@ -13,7 +13,7 @@ from engine.identity import Identity
 from engine.importers.clients.inference_perf.rows import read_rows, tokens_check
 from engine.importers.clients.inference_perf.summary import label_of, reported, summary_checks
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
-from engine.importers.clients.values import first_keys, mapping
+from engine.importers.clients.values import first_keys, mapping, run_name
 from engine.importers.contract import Options, Part, Use
 from engine.intake import BadRows, InputFile, Intake, json_document
 
@@ -49,15 +49,15 @@ class InferencePerf:
         parts = []
         for folder in dict.fromkeys((*rows, *summaries)):
             lists = rows[folder]
-            parts += [self._part(intake, folder, file, summaries[folder] * (file is lists[0])) for file in lists]
+            parts += [self._part(intake, file, summaries[folder] * (file is lists[0])) for file in lists]
             if not lists:
-                parts.append(self._part(intake, folder, None, summaries[folder]))
+                parts.append(self._part(intake, None, summaries[folder]))
         return parts
 
-    def _part(self, intake: Intake, folder: str, rows: InputFile | None, summaries: list[InputFile]) -> Part:
+    def _part(self, intake: Intake, rows: InputFile | None, summaries: list[InputFile]) -> Part:
         uses = [Use(rows, "a row per request")] if rows else []
         uses += [Use(file, f"summary of {label_of(file, summaries) or 'the run'}") for file in summaries]
-        name = folder.rpartition("/")[2] or (rows or summaries[0]).base.partition(".")[0]
+        name = run_name(intake, rows or summaries[0])
         notes = [] if rows else ["Figures without rows: shown as stated, and not compared."]
         if rows and not summaries:
             notes.append("No summary is among the files: nothing says whether the tool counted the same.")
