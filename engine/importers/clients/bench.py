@@ -81,6 +81,11 @@ def gaps(values: Any) -> list[float] | None:
     return None if any(gap is None or gap < 0 for gap in found) else [gap for gap in found if gap is not None]
 
 
+def are_gaps(values: Any) -> bool:
+    """Whether these are gaps as a tool writes them: numbers, ``NaN`` among them, or nothing at all."""
+    return values is None or (isinstance(values, list) and all(type(value) in (int, float) for value in values))
+
+
 def summary_check(
     document: Mapping[str, Any], rows: Mapping[str, Floats], totals: Mapping[str, float], source: str, aside: str = ""
 ) -> Check:

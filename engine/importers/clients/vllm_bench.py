@@ -12,10 +12,11 @@ import numpy as np
 
 from engine import definitions as words
 from engine.bundle import Check, Phase, Spool, spooled
-from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.importers.clients import flags
+from engine.importers.clients.appended import Document, documents
 from engine.importers.clients.bench import (
+    are_gaps,
     arrays,
     asked_and_seen,
     gaps,
@@ -25,17 +26,19 @@ from engine.importers.clients.bench import (
     statistics,
     summary_check,
 )
+from engine.importers.clients.framing import Framing, framing_of
 from engine.importers.clients.outline import outline
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.times import durations, times
-from engine.importers.clients.values import count, mapping, ns, text
+from engine.importers.clients.values import count, first_keys, ns, text
 from engine.importers.contract import Options, Part, Use
-from engine.intake import BadRows, InputFile, Intake, json_documents
+from engine.intake import BadRows, InputFile, Intake
 from engine.intake.rows import number
 
 TOOL = "vLLM bench serve"
 ARRAYS = ("input_lens", "output_lens", "ttfts", "itls", "latencies", "start_times", "queue_times", "errors")
-_HEADER = {"backend", "model_id", "num_prompts", "request_throughput"}
+_HEADER = {"backend", "model_id", "num_prompts"}
+_DETAILS = (b'"ttfts": [', b'"ttfts":[')
 _COLUMNS = [
     "request_id",
     "phase",
@@ -81,53 +84,40 @@ class VllmBench:
         parts = []
         for file in intake.files:
             keys = outline(file.head)
-            if keys.keys() >= _HEADER - {"request_throughput"} and "dataset_name" not in keys:
+            if keys.keys() >= _HEADER and "dataset_name" not in keys:
                 parts += _parts(intake, file)
         return parts
 
 
 def _parts(intake: Intake, file: InputFile) -> list[Part]:
-    total = sum(1 for _ in json_documents(file, BadRows(skip=True))) if file.size < _MANY else 1
-    return [_part(intake, file, which, total) for which in range(1, max(total, 1) + 1)]
+    aside = tuple((other.name, why) for other in intake.files if (why := _again(other, file)))
+    return [_part(intake, document, aside if document.place == 1 else ()) for document in documents(file, _DETAILS)]
 
 
-_MANY = 256 << 20
-"""Files larger than this are taken for one document when the plan is made."""
-
-
-def _part(intake: Intake, file: InputFile, which: int, total: int) -> Part:
-    detailed = b'"ttfts"' in file.head or b'"itls"' in file.head
-    if total > 1 or not detailed:
-        document = _document(file, which, BadRows(skip=True))
-        detailed = bool(document.get("ttfts"))
-    sidecars = [
-        (f.name, "a sidecar of other shape with the same figures") for f in intake.files if _is_sidecar(f, file)
-    ]
-    name = file.base.partition(".json")[0] + (f"-{which}" if total > 1 else "")
+def _part(intake: Intake, document: Document, ignores: tuple[tuple[str, str], ...]) -> Part:
+    detailed = bool(document.marks)
     what = "header and a value per request" if detailed else "header with statistics; no details were saved"
     return Part(
         format=VllmBench.name,
         tool=TOOL,
         version=None,
-        name=name,
+        name=document.name,
         kind="measured" if detailed else "imported_summary",
-        uses=(Use(file, what + (f" (document {which} of {total})" if total > 1 else "")),),
-        run=partial(_import, intake, file, which, name),
-        ignores=tuple(sidecars),
+        uses=(Use(document.file, what + document.among),),
+        run=partial(_import, intake, document),
+        ignores=ignores,
         notes=() if detailed else ("Figures without rows: shown as stated, and not compared.",),
     )
 
 
-def _is_sidecar(other: InputFile, file: InputFile) -> bool:
-    stem = file.base.removesuffix(".json")
-    return other is not file and other.folder == file.folder and other.base == f"{stem}.pytorch.json"
-
-
-def _document(file: InputFile, which: int, bad: BadRows) -> dict[str, Any]:
-    for place, document in json_documents(file, bad):
-        if place == which:
-            return mapping(document)
-    raise GapscopeError(f"{file.name} holds no document {which}: expected one JSON object per run.")
+def _again(other: InputFile, file: InputFile) -> str | None:
+    """Why a list beside a result is left out: it has the same figures; None of any other file."""
+    if other is file or other.folder != file.folder or not other.head.lstrip().startswith(b"["):
+        return None
+    keys = first_keys(other.head)
+    if "benchmark" in keys and keys.keys() <= {"benchmark", "model", "metric"}:
+        return "a sidecar of other shape with the same figures"
+    return "the results of several runs again, each of which has a file" if keys.keys() >= _HEADER else None
 
 
 @dataclass
@@ -145,20 +135,12 @@ class _Rows:
     spans: list[tuple[float, float]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Rule:
-    """How the chunks of a request are read: whether a role chunk comes first and a finish chunk last."""
-
-    framed: bool
-    usual_tokens: int | None
-    timed: bool
-
-
-def _import(intake: Intake, file: InputFile, which: int, name: str, store: Path, options: Options) -> str:
+def _import(intake: Intake, found: Document, store: Path, options: Options) -> str:
     bad = BadRows(options.skip_bad_rows)
-    options.step(None, f"reading {file.name}")
-    document = _document(file, which, bad)
-    held = arrays(document, ARRAYS, file.name)
+    file, name = found.file, found.name
+    options.step(None, f"reading {found.where}")
+    document = found.read()
+    held = arrays(document, ARRAYS, found.where)
     detailed = "ttfts" in held and "output_lens" in held
     run = ClientRun(
         VllmBench.name, TOOL, None, name, Identity(), kind="measured" if detailed else "imported_summary", bad=bad
@@ -166,18 +148,18 @@ def _import(intake: Intake, file: InputFile, which: int, name: str, store: Path,
     run.sources = [file]
     run.title = f"{name}: {text(document.get('model_id')) or 'unknown model'}, vLLM bench serve"
     chat = "chat" in (text(document.get("endpoint_type")) or text(document.get("backend")) or "")
-    rule = _rule(chat, held)
+    framing = _framing(chat, held)
     rows = _Rows()
     if detailed:
         run.requests = Spool("requests", _COLUMNS, intake.scratch)
         run.chunks = Spool("chunks", _CHUNKS, intake.scratch)
-        _read(held, rule, run, rows, file.name, options)
+        _read(held, framing, run, rows, found.where, options)
     done = rows.ok if detailed else count(document.get("completed"))
     run.reported = spooled(
         "reported", header_rows(document, _LATENCIES, file.name, done), REPORTED_COLUMNS, intake.scratch
     )
     _phases(run, document, held)
-    _define(run, document, chat, rule, "itls" in held)
+    _define(run, chat, framing, "itls" in held)
     _know(run, document, file.name)
     if detailed:
         run.checks += _checks(document, rows, file.name, "start_times" in held, "latencies" in held)
@@ -186,21 +168,17 @@ def _import(intake: Intake, file: InputFile, which: int, name: str, store: Path,
     return seal(run, store, options)
 
 
-def _rule(chat: bool, held: Mapping[str, list[Any]]) -> _Rule:
-    """Chat endpoints frame the content with a role and a finish chunk, unless most rows count otherwise."""
-    lengths = [count(value) for value in held.get("output_lens", [])]
-    found = [(length, gaps(values)) for length, values in zip(lengths, held.get("itls", []), strict=False)]
-    counted = [len(list_) - length for length, list_ in found if length and length > 1 and list_ is not None]
-    framed = chat and counted.count(1) >= counted.count(-1)
-    known = [length for length in lengths if length]
-    usual = max(sorted(set(known)), key=known.count, default=None)
-    if usual is not None and known.count(usual) * 2 <= len(known):
-        usual = None
-    return _Rule(framed, usual, "start_times" in held)
+def _framing(chat: bool, held: Mapping[str, list[Any]]) -> Framing:
+    """What stands around the content; without gaps nothing does that could be taken off."""
+    if "itls" not in held:
+        return Framing(False, None)
+    pairs = zip(held.get("output_lens", []), held["itls"], strict=False)
+    counted = ((count(length), gaps(values)) for length, values in pairs)
+    return framing_of(chat, [(tokens, len(list_)) for tokens, list_ in counted if tokens and list_ is not None])
 
 
 def _read(
-    held: Mapping[str, list[Any]], rule: _Rule, run: ClientRun, rows: _Rows, where: str, options: Options
+    held: Mapping[str, list[Any]], framing: Framing, run: ClientRun, rows: _Rows, where: str, options: Options
 ) -> None:
     total = len(held["ttfts"])
     nothing: list[Any] = [None] * total
@@ -213,7 +191,7 @@ def _read(
         if problem:
             run.bad.add(f"{where} request {place}", problem)
             continue
-        _request(str(place), row, rule, run, rows)
+        _request(str(place), row, framing, run, rows)
         if place % 2000 == 0:
             options.step(place / total, f"{place:,} of {total:,} requests")
 
@@ -224,14 +202,14 @@ def _problem(row: Mapping[str, Any]) -> str | None:
     for name in ("ttfts", "latencies", "start_times"):
         if row[name] is not None and not isinstance(row[name], int | float):
             return f"{name} is {row[name]!r:.40}, expected seconds"
-    if row["itls"] is not None and gaps(row["itls"]) is None:
+    if not are_gaps(row["itls"]):
         return "itls holds something else than gaps in seconds"
     if row["errors"] is not None and not isinstance(row["errors"], str):
         return f"errors is {row['errors']!r:.40}, expected text"
     return None
 
 
-def _request(request_id: str, given: Mapping[str, Any], rule: _Rule, run: ClientRun, rows: _Rows) -> None:
+def _request(request_id: str, given: Mapping[str, Any], framing: Framing, run: ClientRun, rows: _Rows) -> None:
     assert run.requests is not None
     start, ttft, latency = (number(given[name]) for name in ("start_times", "ttfts", "latencies"))
     row: dict[str, Any] = {
@@ -259,36 +237,30 @@ def _request(request_id: str, given: Mapping[str, Any], rule: _Rule, run: Client
         noticed.add(flags.ZERO_OUTPUT if tokens == 0 else flags.NO_TOKEN_COUNT)
         first = last = None
     else:
-        first, last = _content(ttft, between, latency, tokens, rule, noticed)
-        _chunks(run, request_id, start, ttft, between, tokens, rule, noticed)
-    found, wrong = _placed(start, first, last, latency, rule.timed)
+        first, last = _content(ttft, between, latency, tokens, framing, noticed)
+        _chunks(run, request_id, start, ttft, between, tokens, framing)
+    found, wrong = _placed(start, first, last, latency)
     run.requests.append({**row, **found, "flags": flags.joined((*noticed, *wrong))})
 
 
 def _content(
-    ttft: float | None, between: list[float] | None, latency: float | None, tokens: int, rule: _Rule, noticed: set[str]
+    ttft: float | None,
+    between: list[float] | None,
+    latency: float | None,
+    tokens: int,
+    framing: Framing,
+    noticed: set[str],
 ) -> tuple[float | None, float | None]:
     """First and last content in seconds since dispatch."""
     if ttft is None:
         return None, None
-    if between is None:
-        return ttft, latency
-    contents = len(between) + (0 if rule.framed else 1)
-    finished = True
-    if rule.framed:
-        if not between:
-            return None, None  # one chunk of an unknown kind
-        if len(between) == tokens:
-            # As many as without a finish chunk, or as with one and two tokens in one chunk.
-            finished = not (rule.usual_tokens is not None and tokens < rule.usual_tokens)
-            noticed.add(flags.UNFINISHED if not finished else flags.UNFINISHED_OR_BURST)
-        contents = len(between) - finished
-    if contents < tokens and flags.UNFINISHED_OR_BURST not in noticed:
-        noticed.add(flags.BURST)
-    if not rule.framed:
-        return ttft, ttft + sum(between)
-    kept = between[:-1] if finished and len(between) > 1 else between
-    return ttft + between[0], ttft + sum(kept)
+    if between is None:  # the gaps of this response are no numbers, or the file keeps none
+        return (None, None) if framing.role else (ttft, None if framing.finish else latency)
+    found = framing.content(len(between), tokens)
+    noticed |= found.noticed
+    if found.first is None or found.last is None:
+        return None, None
+    return ttft + sum(between[: found.first]), ttft + sum(between[: found.last])
 
 
 def _chunks(
@@ -298,32 +270,29 @@ def _chunks(
     ttft: float | None,
     between: list[float] | None,
     tokens: int,
-    rule: _Rule,
-    noticed: set[str],
+    framing: Framing,
 ) -> None:
     if ttft is None or between is None or run.chunks is None:
         return
-    times_s = ttft + np.concatenate([[0.0], np.cumsum(between)])
-    finished = rule.framed and flags.UNFINISHED not in noticed
-    single = len(between) + (0 if rule.framed else 1) - finished == tokens
-    for ordinal, after in enumerate(times_s.tolist()):
-        frame = rule.framed and (ordinal == 0 or (finished and ordinal == len(between)))
+    found = framing.content(len(between), tokens)
+    for ordinal, after in enumerate((ttft + np.concatenate([[0.0], np.cumsum(between)])).tolist()):
+        content = found.first is not None and found.last is not None and found.first <= ordinal <= found.last
         run.chunks.append(
             {
                 "request_id": request_id,
                 "ordinal": ordinal,
                 "time_ns": None if start is None else ns(start + after),
                 "after_ns": ns(after) if start is None else None,
-                "tokens": 0 if frame else 1 if single else None,
-                "visible": not frame,
+                "tokens": (1 if found.chunks == tokens else None) if content else 0,
+                "visible": content,
             }
         )
 
 
 def _placed(
-    start: float | None, first: float | None, last: float | None, end: float | None, timed: bool
+    start: float | None, first: float | None, last: float | None, end: float | None
 ) -> tuple[dict[str, int | None], list[str]]:
-    if not timed or start is None:
+    if start is None:
         return durations(ns(first), ns(last), ns(end))
     moved = [None if value is None else ns(start + value) for value in (first, last, end)]
     return times(ns(start), *moved)
@@ -363,12 +332,11 @@ def _phases(run: ClientRun, document: Mapping[str, Any], held: Mapping[str, list
     run.not_recorded.append("Request ids, conversations and reused prompt tokens.")
 
 
-def _define(run: ClientRun, document: Mapping[str, Any], chat: bool, rule: _Rule, chunked: bool) -> None:
-    content = chunked or not chat
+def _define(run: ClientRun, chat: bool, framing: Framing, chunked: bool) -> None:
     run.define(
-        "format of vLLM bench serve" + (", moved to the first and last content by the gaps" if rule.framed else ""),
-        first_token=words.FIRST_CONTENT if content else words.ROLE_CHUNK,
-        end_of_latency=words.END_CONTENT if content else words.END_CHUNK,
+        "format of vLLM bench serve" + (", moved to the first content by the gaps" if framing.role else ""),
+        first_token=words.ROLE_CHUNK if chat and not chunked else words.FIRST_CONTENT,
+        end_of_latency=words.END_CHUNK if framing.finish is None or not chunked else words.END_CONTENT,
         token_source=words.TOKENS_USAGE_OR_LOCAL,
         tpot=words.TPOT_OURS if run.kind == "measured" else _LATENCIES["tpot"],
         itl=words.ITL_CHUNKS,
@@ -425,7 +393,7 @@ def _checks(document: Mapping[str, Any], rows: _Rows, source: str, timed: bool, 
         asked_and_seen(document, document.get("num_prompts"), rows.ok, rows.failed, rows.ok + rows.failed),
         peak_check(document.get("max_concurrent_requests"), document.get("max_concurrency"), found),
     ]
-    zeros = [name for name, block in statistics(document).items() if set(block.values()) == {0}]
+    zeros = [name for name, block in statistics(document).items() if block and all(value == 0 for value in block.values())]
     if rows.ok == 0 and zeros:
         checks.append(
             Check("statistics_of_successes", "fail", "no request succeeded; the zeros of the header are no measurement")
