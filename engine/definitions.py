@@ -23,6 +23,8 @@ TOKENS_USAGE = "server usage"
 TOKENS_LOCAL = "tokenized by the client"
 TOKENS_USAGE_OR_LOCAL = "server usage, else tokenized by the client"
 TOKENS_REQUESTED = "the length that was asked for, not what came"
+TOKENS_USAGE_OR_REQUESTED = "server usage, or the length that was asked for where the server sent none"
+TOKENS_BORNE_OUT = "the length that was asked for where chunks or text bear it out, else unknown"
 TOKENS_SIMULATED = "simulated"
 
 END_CONTENT = "last content"

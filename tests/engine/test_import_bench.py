@@ -170,6 +170,54 @@ def test_sglang_checks_and_durations(sglang: Bundle) -> None:
     assert reported[("ttft", "mean")] == pytest.approx(1e3 * np.mean(ok))  # its two zeros are inside
 
 
+def test_sglang_counts_are_said_to_be_those_asked_for(sglang: Bundle) -> None:
+    assert sglang.identity.value("definitions", "token_source") == (
+        "the length that was asked for where chunks or text bear it out, else unknown"
+    )
+    assert {row["requested_output_tokens"] for row in rows(sglang) if row["status"] == "ok"} == {24}
+    assert sglang.identity.value("definitions", "stream_errors") == "a success that cannot be told from others"
+
+
+def sglang_rows(tmp_path: Path, **changes: Any) -> Bundle:
+    document = {"input_lens": [9, 9, 9], "errors": ["", "", ""], "total_output_tokens": 0, **changes}
+    file = tmp_path / "a.jsonl"
+    file.write_text(document_of(SGLANG, **document))
+    return imported(file, tmp_path / "store")
+
+
+def test_an_empty_answer_counted_with_tokens_proves_that_lengths_are_those_asked_for(tmp_path: Path) -> None:
+    """Lengths differ, so that no total shows it: 4 tokens in 4 chunks, an empty answer, 1 chunk of 30 tokens' count."""
+    bundle = sglang_rows(
+        tmp_path,
+        output_lens=[4, 20, 30],
+        ttfts=[0.1, 0.0, 0.1],
+        itls=[[0.1, 0.1, 0.1], [], []],
+        generated_texts=["abcdefgh", "", "ab"],
+    )
+    found = by_id(bundle)
+    assert [found[i]["output_tokens"] for i in range(3)] == [4, 0, None]
+    assert [found[i]["flags"] for i in range(3)] == [None, "zero output", "output tokens are those asked for"]
+
+
+def test_the_native_backend_counts_and_spreads_gaps(tmp_path: Path) -> None:
+    bundle = sglang_rows(
+        tmp_path,
+        backend="sglang",
+        output_lens=[3, 3, 3],
+        ttfts=[0.1, 0.1, 0.1],
+        itls=[[0.1, 0.1]] * 3,
+        generated_texts=["abc"] * 3,
+        total_output_tokens=9,
+        total_output_tokens_retokenized=8,
+        server_info={"version": "0.5.23", "tp_size": 4, "model_path": "org/m"},
+    )
+    assert "chunks" not in bundle.tables
+    assert bundle.identity.value("definitions", "token_source") == "server usage"
+    assert [row["output_tokens"] for row in rows(bundle)] == [3, 3, 3]
+    assert bundle.identity.value("topology", "tp") == 4
+    assert bundle.identity.value("source", "version") == "0.5.23"
+
+
 def document_of(path: Path, **changes: Any) -> str:
     document = json.loads(path.read_text().splitlines()[0])
     document.update(changes)
@@ -272,3 +320,92 @@ def test_a_value_of_another_type_is_a_bad_row(tmp_path: Path) -> None:
     bundle = imported(file, tmp_path / "store", skip_bad_rows=True)
     assert bundle.rows("requests") == 39
     assert checks(bundle)["rows_used"][0] == "fail"
+
+
+def vllm_rows(tmp_path: Path, lengths: list[int], ttfts: list[float], itls: list[list[float]], **more: Any) -> Bundle:
+    many = len(lengths)
+    changes = {
+        "input_lens": [5] * many,
+        "output_lens": lengths,
+        "ttfts": ttfts,
+        "itls": itls,
+        "latencies": [t + sum(g) for t, g in zip(ttfts, itls, strict=True)],
+        "start_times": [float(i) for i in range(many)],
+        "queue_times": ...,
+        "errors": [""] * many,
+        "generated_texts": ["x"] * many,
+        **more,
+    }
+    file = tmp_path / "a.json"
+    file.write_text(document_of(VLLM, **changes))
+    return imported(file, tmp_path / "store")
+
+
+def test_the_finish_may_come_with_the_last_content(tmp_path: Path) -> None:
+    """A role chunk at 0.1 s, then 3, 2 and 5 tokens 0.01 s apart: as many gaps as tokens, and nothing is cut off."""
+    lengths = [3, 2, 5]
+    bundle = vllm_rows(tmp_path, lengths, [0.1] * 3, [[0.01] * n for n in lengths])
+    for place, row in by_id(bundle).items():
+        assert row["flags"] is None
+        assert row["first_visible_ns"] - row["dispatched_ns"] == pytest.approx(110_000_000, abs=2)
+        assert row["last_visible_ns"] - row["dispatched_ns"] == pytest.approx(1e8 + lengths[place] * 1e7, abs=2)
+    assert bundle.identity.value("definitions", "end_of_latency") == "last content"
+    assert [chunk["tokens"] for chunk in rows(bundle, "chunks") if chunk["request_id"] == "0"] == [0, 1, 1, 1]
+
+
+def test_where_bursts_hide_the_finish_chunk_the_end_is_the_tools(tmp_path: Path) -> None:
+    bundle = vllm_rows(tmp_path, [30, 30], [0.1, 0.1], [[0.01] * 10, [0.01] * 12])
+    assert {row["flags"] for row in rows(bundle)} == {"several tokens a chunk"}
+    assert bundle.identity.value("definitions", "first_token") == (
+        "first chunk with content of any kind, reasoning included"
+    )
+    assert bundle.identity.value("definitions", "end_of_latency") == (
+        "last chunk of any kind, finish and usage chunks included"
+    )
+
+
+def test_a_gap_that_is_no_number_leaves_the_times_unknown(tmp_path: Path) -> None:
+    itls = [[0.01, 0.01], [0.01, float("nan")], [0.01, 0.01]]
+    bundle = vllm_rows(tmp_path, [2, 2, 2], [0.1] * 3, itls, latencies=[0.12] * 3)
+    row = by_id(bundle)[1]
+    assert (row["status"], row["output_tokens"]) == ("ok", 2)
+    assert row["first_visible_ns"] is row["last_visible_ns"] is None
+    assert row["end_ns"] - row["dispatched_ns"] == pytest.approx(120_000_000, abs=2)
+
+
+def test_results_that_a_sweep_lists_again_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    plain = json.loads(document_of(VLLM, **dict.fromkeys(DETAILS, ...)))
+    for name in ("a.json", "b.json"):
+        (tmp_path / "in" / name).write_text(document_of(VLLM))
+    (tmp_path / "in" / "summary.json").write_text(json.dumps([plain, plain]))
+    with intake_for(tmp_path / "in", tmp_path / "store") as intake:
+        plan = plan_import(intake)
+    assert [part.name for part in plan.parts] == ["a", "b"]
+    assert plan.parts[0].ignores == (("summary.json", "the results of several runs again, each of which has a file"),)
+
+
+def test_results_of_an_older_version(tmp_path: Path) -> None:
+    """No count of failures, no times of starts, and the goodput's key with a colon, as InferenceX writes it."""
+    changes = {
+        "failed": ...,
+        "start_times": ...,
+        "latencies": ...,
+        "queue_times": ...,
+        "request_goodput": ...,
+        "request_goodput:": 3.5,
+        "benchmark_start_time_unix": 1.7e9,
+    }
+    file = tmp_path / "a.json"
+    file.write_text(document_of(VLLM, **changes))
+    bundle = imported(file, tmp_path / "store")
+    assert checks(bundle)["rows_counted"][0] == "pass"
+    assert checks(bundle)["summary_reproduced"][0] == "pass"
+    assert bundle.manifest["profile_start_unix_ns"] == 1_700_000_000_000_000_000
+    row = by_id(bundle)[1]
+    document = json.loads(VLLM.read_text())
+    assert row["dispatched_ns"] is None
+    first = document["ttfts"][1] + document["itls"][1][0]
+    assert row["first_visible_after_ns"] == pytest.approx(first * 1e9, abs=2)
+    reported = {(r["name"], r["statistic"]): r["value"] for r in rows(bundle, "reported")}
+    assert reported[("request_goodput", "value")] == 3.5

@@ -12,17 +12,25 @@ import numpy as np
 
 from engine import definitions as words
 from engine.bundle import Check, Phase, Spool, spooled
-from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.importers.clients import flags
-from engine.importers.clients.bench import arrays, asked_and_seen, gaps, header_rows, peak_check, summary_check
+from engine.importers.clients.appended import Document, documents
+from engine.importers.clients.bench import (
+    are_gaps,
+    arrays,
+    asked_and_seen,
+    gaps,
+    header_rows,
+    peak_check,
+    summary_check,
+)
 from engine.importers.clients.outline import outline
 from engine.importers.clients.reproduce import reported_rows
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.times import durations
 from engine.importers.clients.values import count, mapping, ns, text
 from engine.importers.contract import Options, Part, Use
-from engine.intake import BadRows, InputFile, Intake, json_documents
+from engine.intake import BadRows, Intake
 from engine.intake.rows import number
 
 TOOL = "SGLang bench_serving"
@@ -41,6 +49,7 @@ _COLUMNS = [
     "last_visible_after_ns",
     "end_after_ns",
     "input_tokens",
+    "requested_output_tokens",
     "output_tokens",
     "cached_tokens",
 ]
@@ -53,7 +62,7 @@ _LATENCIES = {
 }
 _SHORT = 0.75
 """A text of less than this share of what its tokens would take at least was not that long."""
-_MANY = 256 << 20
+_DETAILS = (b'"ttfts": [', b'"ttfts":[')
 
 
 class SglangBench:
@@ -65,36 +74,22 @@ class SglangBench:
     def find(self, intake: Intake) -> Sequence[Part]:
         """One part per line."""
         files = [file for file in intake.files if outline(file.head).keys() >= _HEADER]
-        return [part for file in files for part in _parts(intake, file)]
+        return [_part(intake, document) for file in files for document in documents(file, _DETAILS)]
 
 
-def _parts(intake: Intake, file: InputFile) -> list[Part]:
-    skim = BadRows(skip=True)
-    total = sum(1 for _ in json_documents(file, skim)) if file.size < _MANY else 1
-    return [_part(intake, file, which, total) for which in range(1, max(total, 1) + 1)]
-
-
-def _part(intake: Intake, file: InputFile, which: int, total: int) -> Part:
-    detailed = bool(_document(file, which, BadRows(skip=True)).get("ttfts")) if file.size < _MANY else True
-    name = file.base.partition(".json")[0] + (f"-{which}" if total > 1 else "")
+def _part(intake: Intake, document: Document) -> Part:
+    detailed = bool(document.marks)
     what = "header and a value per request" if detailed else "header with statistics; no details were saved"
     return Part(
         format=SglangBench.name,
         tool=TOOL,
         version=None,
-        name=name,
+        name=document.name,
         kind="measured" if detailed else "imported_summary",
-        uses=(Use(file, what + (f" (line {which} of {total})" if total > 1 else "")),),
-        run=partial(_import, intake, file, which, name),
+        uses=(Use(document.file, what + document.among),),
+        run=partial(_import, intake, document),
         notes=() if detailed else ("Figures without rows: shown as stated, and not compared.",),
     )
-
-
-def _document(file: InputFile, which: int, bad: BadRows) -> dict[str, Any]:
-    for place, document in json_documents(file, bad):
-        if place == which:
-            return mapping(document)
-    raise GapscopeError(f"{file.name} holds no document {which}: expected one JSON object per line.")
 
 
 @dataclass
@@ -110,56 +105,79 @@ class _Rows:
     uncounted: int = 0
 
 
-def _import(intake: Intake, file: InputFile, which: int, name: str, store: Path, options: Options) -> str:
+def _import(intake: Intake, found: Document, store: Path, options: Options) -> str:
     bad = BadRows(options.skip_bad_rows)
-    options.step(None, f"reading {file.name}")
-    document = _document(file, which, bad)
-    held = arrays(document, ARRAYS, file.name)
+    file, name = found.file, found.name
+    options.step(None, f"reading {found.where}")
+    document = found.read()
+    held = arrays(document, ARRAYS, found.where)
     detailed = "ttfts" in held and "output_lens" in held
     kind = "measured" if detailed else "imported_summary"
     info = mapping(document.get("server_info"))
     run = ClientRun(SglangBench.name, TOOL, None, name, Identity(), kind=kind, bad=bad, sources=[file])
     run.title = f"{name}: SGLang bench_serving, {text(document.get('backend')) or 'unknown backend'}"
     native = (text(document.get("backend")) or "") in ("sglang", "sglang-native")
-    rows, least = _Rows(), None
+    rows, least, doubtful = _Rows(), None, False
     if detailed:
         least = _text_per_token(held)
         run.requests = Spool("requests", _COLUMNS, intake.scratch)
-        run.chunks = Spool("chunks", _CHUNKS, intake.scratch)
-        doubtful = _counts_doubtful(document, held)
-        _read(held, doubtful, least, run, rows, file.name, options)
+        run.chunks = None if native else Spool("chunks", _CHUNKS, intake.scratch)
+        doubtful = not native and _counts_doubtful(document, held)
+        _read(held, doubtful, least, run, rows, found.where, options)
         run.not_recorded.append("When a request was sent: no concurrency and no time line can be computed.")
         run.not_recorded.append("The end of a response: the latency ends with the last delta.")
+        run.not_recorded.append("How a stream ended: an error inside it looks like a short response.")
+        if native:
+            run.not_recorded.append("The times of single chunks: the gap of each is spread over its tokens.")
     done = rows.ok if detailed else count(document.get("completed"))
     reported = [*header_rows(document, _LATENCIES, file.name, done), *_cache_rows(document, file.name)]
     run.reported = spooled("reported", reported, REPORTED_COLUMNS, intake.scratch)
     length = number(document.get("duration"))
     if length and length > 0:
         run.phases = [Phase("profile", 0, ns(length) or 0)]
-    asked = detailed and _counts_doubtful(document, held) and least is None
     run.define(
         "format of SGLang bench_serving",
         first_token=words.FIRST_CONTENT,
         end_of_latency=words.END_CONTENT if detailed else words.END_CHUNK,
-        token_source=words.TOKENS_REQUESTED if asked else words.TOKENS_USAGE,
+        token_source=_token_source(native, doubtful, least),
         tpot=words.TPOT_OURS if detailed else _LATENCIES["tpot"],
         itl="gaps between chunks, each spread over its tokens, pooled" if native else words.ITL_CHUNKS,
         percentiles=words.PERCENTILES_LINEAR,
         throughput_denominator="the whole benchmark call",
         zero_output=words.ZERO_OUTPUT_COUNTED,
-        stream_errors=words.STREAM_ERROR_SUCCESS,
+        stream_errors=words.STREAM_ERROR_UNSEEN,
     )
     _know(run, document, info, file.name)
     run.checks += _checks(document, rows, file.name, detailed, None if not detailed else len(held["ttfts"]))
     return seal(run, store, options)
 
 
+def _token_source(native: bool, doubtful: bool, least: float | None) -> str:
+    if native:
+        return words.TOKENS_USAGE
+    if not doubtful:
+        return words.TOKENS_USAGE_OR_REQUESTED
+    return words.TOKENS_REQUESTED if least is None else words.TOKENS_BORNE_OUT
+
+
 def _counts_doubtful(document: Mapping[str, Any], held: Mapping[str, list[Any]]) -> bool:
-    """Whether the counts may be the requested lengths: the totals differ, and every request has the same length."""
+    """Whether the counts may be the requested lengths.
+
+    An answer of nothing that is counted with tokens proves it; where all have one length and fewer tokens come of the
+    texts, it is likely.
+    """
+    nothing = [""] * len(held["output_lens"])
+    columns = (
+        held["output_lens"],
+        held["ttfts"],
+        held.get("generated_texts") or nothing,
+        held.get("errors") or nothing,
+    )
+    good = [(count(n), ttft, words_) for n, ttft, words_, error in zip(*columns, strict=True) if not error]
+    if "generated_texts" in held and any(n and not number(ttft) and not words_ for n, ttft, words_ in good):
+        return True
     told, again = number(document.get("total_output_tokens")), number(document.get("total_output_tokens_retokenized"))
-    errors = held.get("errors") or [""] * len(held["output_lens"])
-    lengths = {count(length) for length, error in zip(held["output_lens"], errors, strict=True) if not error}
-    return told is not None and again is not None and told > again and len(lengths) == 1
+    return told is not None and again is not None and told > again and len({n for n, _, _ in good}) == 1
 
 
 def _text_per_token(held: Mapping[str, list[Any]]) -> float | None:
@@ -201,7 +219,7 @@ def _problem(row: Mapping[str, Any]) -> str | None:
         return f"output_lens is {row['output_lens']!r:.40}, expected a count"
     if row["ttfts"] is not None and not isinstance(row["ttfts"], int | float):
         return f"ttfts is {row['ttfts']!r:.40}, expected seconds"
-    if row["itls"] is not None and gaps(row["itls"]) is None:
+    if not are_gaps(row["itls"]):
         return "itls holds something else than gaps in seconds"
     for name in ("errors", "generated_texts"):
         if row[name] is not None and not isinstance(row[name], str):
@@ -213,7 +231,6 @@ def _request(
     request_id: str, given: Mapping[str, Any], doubtful: bool, least: float | None, run: ClientRun, rows: _Rows
 ) -> None:
     assert run.requests is not None
-    assert run.chunks is not None
     row: dict[str, Any] = {"request_id": request_id, "phase": "profile", "input_tokens": count(given["input_lens"])}
     if given["errors"]:
         rows.failed += 1
@@ -222,6 +239,7 @@ def _request(
         run.requests.append({**row, "status": "error", "tool_status": "error", **message})
         return
     ttft, between, tokens = number(given["ttfts"]), gaps(given["itls"]), count(given["output_lens"])
+    row["requested_output_tokens"] = tokens if doubtful else None
     rows.ok += 1
     rows.input_tokens += row["input_tokens"] or 0
     rows.output_tokens += tokens or 0
@@ -253,7 +271,7 @@ def _request(
         "cached_tokens": count(given["cached_tokens"]),
     }
     run.requests.append({**row, **found, "flags": flags.joined((*noticed, *wrong))})
-    if ttft is not None and between is not None:
+    if ttft is not None and between is not None and run.chunks is not None:
         single = tokens is not None and len(between) + 1 == tokens
         for ordinal, after in enumerate((ttft + np.concatenate([[0.0], np.cumsum(between)])).tolist()):
             chunk = {"request_id": request_id, "ordinal": ordinal, "after_ns": ns(after), "visible": True}
