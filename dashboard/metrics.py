@@ -185,6 +185,12 @@ METRICS: dict[str, Metric] = {
     for m in (
         _time("ttft", "TTFT", "first visible - dispatched; undefined without visible output", "ttft_ns"),
         _time(
+            "ttfo",
+            "TTFO",
+            "first content that is no reasoning - dispatched; undefined where the tool does not tell reasoning apart",
+            "ttfo_ns",
+        ),
+        _time(
             "ttft_admit",
             "TTFT from admission",
             "first visible - first admission (engine clock start); undefined without visible output",
@@ -262,7 +268,7 @@ LADDER_NUMBERS: dict[str, str] = {
 }
 """The numbers whose gaps a ladder splits, mean and tail, with their names in a sentence."""
 
-TOOL_METRICS = ("ttft", "tpot", "itl", "chunk_gap", "e2e", "input_tokens", "output_tokens")
+TOOL_METRICS = ("ttft", "ttfo", "tpot", "itl", "chunk_gap", "e2e", "input_tokens", "output_tokens")
 """What several load generators can measure at one server."""
 MAX_TOOLS = 8
 """Runs of one server side by side."""

@@ -192,9 +192,21 @@ def _find_whole(store: Store, run_id: str, metric: Metric) -> _Whole:
         return _Whole(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), result.sql, result.not_recorded)
     raw = result.table.column("value")
     values = np.asarray(raw.slice(0, len(raw) - raw.null_count).to_numpy(), dtype=np.float64) * metric.scale
+    uncounted = _uncounted(store, run_id) if metric.source == "itl" and not len(values) else None
     lanes = np.asarray(result.table.column("lane").fill_null(-1).to_numpy(), dtype=np.int64)
     requests = np.asarray(result.array("request"), dtype=np.int64)
-    return _Whole(values, lanes, requests, result.sql, None)
+    return _Whole(values, lanes, requests, result.sql, uncounted)
+
+
+def _uncounted(store: Store, run_id: str) -> str | None:
+    """A sentence where chunks were recorded without their tokens, so that there are no gaps between tokens."""
+    found = store.query("capture_chunks", runs={"run": run_id}).one()
+    if found["chunks"] == found["counted"]:
+        return None
+    return (
+        f"Not recorded: run {run_id} has chunks without their number of tokens, so gaps between tokens are not "
+        "defined; the gaps between its chunks are."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ PAGES: dict[str, str] = {
     "runs": "Runs",
     "verdict": "Verdict",
     "identity": "Identity",
+    "source": "Source",
     "cohort": "Cohort",
     "percentiles": "Percentiles",
     "repeats": "Repeats",
@@ -236,6 +237,9 @@ _TABLE: tuple[Param, ...] = (
         high=metrics.MAX_TOOLS,
         pattern=RUN_ID,
     ),
+    Param("src", str, "", "source", "Run", pattern=RUN_ID, help="A run of any kind, summaries without rows included"),
+    Param("src_series", str, "", "source", "Over time"),
+    Param("src_find", str, "", "source", "Search the figures"),
     Param("tools_metric", str, "ttft", "tools", "Distribution of", metrics.TOOL_METRICS, words=_METRIC_WORDS),
     Param(
         "tools_fields",

@@ -116,7 +116,7 @@ def open_link(page: str) -> None:
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
-    "Compare": ("verdict", "identity", "cohort", "percentiles", "repeats", "tools"),
+    "Compare": ("verdict", "identity", "source", "cohort", "percentiles", "repeats", "tools"),
     "Mechanism": ("passes", "coverage", "cache_events", "boundaries", "request", "ladder"),
     "Explore": ("what_if", "ledger"),
 }
@@ -301,6 +301,18 @@ def frame(page: str) -> Frame:
     if chosen[0] in chosen[1:]:
         st.warning(f"{escape(chosen[0])} stands on both sides, and a run against itself shows nothing: choose another.")
     return _frame(page, chosen[0], usable_replays(chosen, found))
+
+
+def need_requests(shown: Frame) -> None:
+    """Stop the page, with a sentence, where a run of it has none: a sweep, or a summary without rows."""
+    for side in shown.sides:
+        if "requests" not in store().tables(side.run_id):
+            kind = side.bundle.kind.replace("_", " ")
+            st.info(
+                f"Run {escape(side.run_id)} is a run of kind {kind} without requests: choose a recording or a replay. "
+                "What its files say is on the Source page."
+            )
+            st.stop()
 
 
 def unusable(run_id: str, found: Sequence[RunEntry]) -> str | None:

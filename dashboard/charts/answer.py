@@ -37,9 +37,10 @@ class Answer:
     columns: Sequence[Column] = ()
     n: Mapping[str, int | None] = field(default_factory=dict)
     definition: str = ""  # how this was computed, in words
-    not_recorded: str | None = None  # a sentence, where a run lacks the table
+    not_recorded: str | None = None  # a sentence, where every run lacks the table
     truncated: bool = False
     empty: str = "There are no rows for this choice of runs, population and phase."
+    partly: str = ""  # a sentence on the runs that lack what the others have
 
 
 def answer(
@@ -47,7 +48,13 @@ def answer(
 ) -> Answer:
     """The rows of one query."""
     return Answer(
-        in_units(result.table, columns), result.sql, columns, n or {}, definition, result.not_recorded, result.truncated
+        in_units(result.table, columns),
+        result.sql,
+        columns,
+        n or {},
+        definition,
+        result.not_recorded,
+        truncated=result.truncated,
     )
 
 
@@ -76,7 +83,8 @@ def stack(
         n or {},
         definition,
         None if tables else " ".join(missing),
-        any(result.truncated for _, result in results),
+        truncated=any(result.truncated for _, result in results),
+        partly=" ".join(missing) if tables else "",
     )
 
 

@@ -77,7 +77,7 @@ def over_time(frame: Frame, store: Store, bins: int = 80) -> tuple[Answer, Figur
         ]
         x, y = Axis("s from profile start"), Axis(title)
         panels.append((title, figures.lines(series, x, y, dark=frame.dark, step=True)))
-    n = {side.run_id: side.bundle.rows("requests") for side in frame.sides}
+    n = {side.run_id: None if r.not_recorded else side.bundle.rows("requests") for side, r in results}
     return stack(results, n=n), figures.small_multiples(panels)
 
 

@@ -13,6 +13,7 @@ from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.compare import compare_number, judged_change
 from dashboard.compare.numbers import Key
+from dashboard.compare.rows import refused
 from dashboard.frame import Frame, Side
 from dashboard.metrics import STATISTICS, Metric
 from dashboard.queries import percentiles
@@ -162,7 +163,9 @@ def tail(
     left, right = held[frame.measured.run_id], held[side.run_id]
     tops = sorted({1, 5, 10, 20, 50, 100, top})
     rows = tail_attribution(left, right, tops)
-    withheld = bool(side.regime) and not frame.acknowledged
+    said = refused(store, frame.measured.run_id, side.run_id, metric.name)
+    withheld = bool(said) or (bool(side.regime) and not frame.acknowledged)
+    why = "not comparable" if said else verdict.WITHHELD
     spreads = _tail_spreads(frame, store, metric, side, left, tops)
     table_ = pa.table(
         {
@@ -172,7 +175,7 @@ def tail(
             "replay": [row.replay for row in rows],
             "gap": pa.array([None if withheld else row.gap for row in rows], pa.float64()),
             "share_of_gap": pa.array([None if withheld else row.share_of_gap for row in rows], pa.float64()),
-            "state": [verdict.WITHHELD if withheld else judged_change(row.gap, spreads.get(row.top)) for row in rows],
+            "state": [why if withheld else judged_change(row.gap, spreads.get(row.top)) for row in rows],
         }
     )
     columns = [
@@ -185,6 +188,7 @@ def tail(
         Column("state", "State"),
     ]
     words = "The mean is the area under the quantile curve, so the parts of the tail and of the body sum to its gap."
+    words = f"Not comparable: {said}" if said else words
     return Answer(table_, "", columns, {frame.measured.run_id: left.n, side.run_id: right.n}, words)
 
 

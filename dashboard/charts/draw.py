@@ -77,6 +77,8 @@ def draw(
             selected = table(answer, key, height=height, on_select=on_select, alt=f"{title}. {_spoken(frame, sides)}")
         if figure is not None and (silent := empty_sides(frame, answer, sides)):
             st.info(silent, icon=":material/info:")
+        if answer.partly:
+            st.info(escape(answer.partly), icon=":material/info:")
         if answer.truncated:
             st.warning(f"The answer was cut at {answer.rows.num_rows:,} rows: choose a smaller population or window.")
         _strip(frame, key, title, answer, sides)

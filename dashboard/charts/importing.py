@@ -190,4 +190,6 @@ def _query(page: str, run_id: str, kind: str | None) -> dict[str, Any]:
     """What a page is to show of a run; empty where it shows none of its kind."""
     if page == "tools":
         return {"tools": [run_id]} if kind != "sweep" else {}
+    if page == "source":
+        return {"src": run_id}
     return {"m": run_id} if kind in ("measured", "replay") else {}

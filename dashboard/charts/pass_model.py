@@ -226,7 +226,7 @@ def _zero(span: Span, dark: bool) -> dict[str, Any]:
 
 
 def _level(side: Side, held: Priced, name: str, span: Span) -> Series:
-    own = held.classes == name
+    own = (held.classes == name) & np.isfinite(held.start_s)
     width = max(span.length_ns / 1e9 / BINS, 1e-9)
     bins = np.clip((held.start_s[own] - span.start_ns / 1e9) // width, 0, BINS - 1).astype(np.int64)
     count = np.bincount(bins, minlength=BINS)

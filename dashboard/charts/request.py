@@ -201,7 +201,7 @@ def _against(difference: float | None, noise: float | None) -> str | None:
 def _first_pass(store: Store, side: Side, found: Request) -> float | None:
     result = request.passes_of(store, side.run_id, found)
     own = [] if result.not_recorded else [row["start_ns"] for row in result.rows() if row["own_tokens"] is not None]
-    return (own[0] - found.row["dispatched_ns"]) / 1e6 if own else None
+    return (own[0] - found.origin_ns) / 1e6 if own else None
 
 
 def _sql(store: Store, chosen: Chosen) -> str:
@@ -280,7 +280,8 @@ def summary(chosen: Chosen) -> str:
         row = found.row
         cached = "unknown" if row["cached_tokens"] is None else f"{row['cached_tokens']:,}"
         words.append(
-            f"{side.role.name}: {row['input_tokens']:,} tokens in ({cached} reused), {row['output_tokens']:,} out, "
+            f"{side.role.name}: {style.count(row['input_tokens'])} tokens in ({cached} reused), "
+            f"{style.count(row['output_tokens'])} out, "
             f"TTFT {style.fixed(found.since_dispatch_ms('first_visible_ns'))} ms, "
             f"E2E {style.fixed(found.since_dispatch_ms('last_visible_ns'))} ms"
         )

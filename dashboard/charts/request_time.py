@@ -70,8 +70,8 @@ def stretches(row: Row, passes: Sequence[Row]) -> list[Stretch]:
     own = [each for each in passes if each["own_tokens"] is not None]
     began = own[0]["start_ns"] if own else admitted
     if received is not None:
-        found.append(Stretch("way", row["dispatched_ns"], received))
-    if began is not None:
+        found.append(Stretch("way", received if row["dispatched_ns"] is None else row["dispatched_ns"], received))
+    if began is not None and (received is not None or row["dispatched_ns"] is not None):
         found.append(Stretch("waiting", row["dispatched_ns"] if received is None else received, began))
     elif received is not None and row["end_ns"] is not None:
         found.append(Stretch("waiting", received, row["end_ns"]))
@@ -83,7 +83,7 @@ def stretches(row: Row, passes: Sequence[Row]) -> list[Stretch]:
         before = each["computed_before"]
         if last is not None and others:
             found.append(Stretch("preempted" if before < reached else "unscheduled", last, each["start_ns"]))
-        kind = "again" if before < reached else "prefill" if before < row["input_tokens"] else "decode"
+        kind = "again" if before < reached else "prefill" if before < (row["input_tokens"] or 0) else "decode"
         if kind == "decode" and each["sum_prefill_tokens"]:
             kind = "beside"
         found.append(Stretch(kind, each["start_ns"], each["end_ns"], 1, each["own_tokens"], _batch(each)))
@@ -144,7 +144,7 @@ def _bars(results: Iterable[tuple[Side, Request, Result]], dark: bool) -> list[d
     for kind, (words, *colours) in KINDS.items():
         mine = [(side, one, piece) for side, one, found in lives for piece in found if piece.kind == kind]
         if mine:
-            starts = [(piece.start_ns - one.row["dispatched_ns"]) / 1e6 for _, one, piece in mine]
+            starts = [(piece.start_ns - one.origin_ns) / 1e6 for _, one, piece in mine]
             traces.append(
                 {
                     "type": "bar",
@@ -201,7 +201,7 @@ def _rows(result: Result) -> list[dict[str, Any]]:
 
 def _points(one: Request, result: Result, column: str) -> tuple[np.ndarray, np.ndarray]:
     """A column of the passes over the time since dispatch; means of neighbours where there are too many."""
-    x = (result.array("start_ns") - one.row["dispatched_ns"]) / 1e6
+    x = (result.array("start_ns") - one.origin_ns) / 1e6
     y = result.array(column).astype(np.float64)
     size = -(-len(x) // MOST_POINTS)
     if size > 1:
@@ -244,7 +244,9 @@ def silences(store: Store, chosen: Chosen) -> list[str]:
     for side, one in chosen.sides:
         result = request.passes_of(store, side.run_id, one)
         rows, name = _rows(result), f"{side.role.name.capitalize()} {side.run_id}"
-        if result.not_recorded:
+        if not one.timed:
+            said.append(f"{name}: the tool keeps no times of this request, so it has no place in time or in a pass.")
+        elif result.not_recorded:
             said.append(result.not_recorded)
         elif rows and not any(row["composed"] for row in rows):
             said.append(f"{name}: who was in which pass was not recorded, so only what the client saw is shown.")
@@ -259,15 +261,18 @@ def tokens(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, Figure]:
     """Output tokens that the client had received, over the time since dispatch."""
     results = [(side, one, request.chunks(store, side.run_id, one)) for side, one in chosen.sides]
     series = []
-    for side, one, result in results:
+    for side, _, result in results:
         if not result.not_recorded and len(result):
-            x = np.append(0.0, (result.array("time_ns") - one.row["dispatched_ns"]) / 1e6)
+            x = np.append(0.0, result.array("since_dispatch_ns").astype(np.float64) / 1e6)
             y = np.append(0.0, result.array("tokens_so_far").astype(np.float64))
+            if np.isnan(y[1:]).all():
+                continue
             keep = np.unique(np.linspace(0, len(x) - 1, min(len(x), MOST_POINTS)).astype(int))
             series.append(Series(side.role, side.name, x[keep], y[keep]))
     columns = [
         Column("ordinal", "Chunk", "%d"),
         Column("time_s", "Received (s)", "%.4f"),
+        Column("since_dispatch_ms", "Since dispatch (ms)", "%.2f"),
         Column("tokens", "Tokens", "%d"),
         Column("tokens_so_far", "Tokens so far", "%d"),
         Column("visible", "Visible"),
@@ -275,4 +280,7 @@ def tokens(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, Figure]:
     n = {side.run_id: None if result.not_recorded else len(result) for side, _, result in results}
     found = stack([(side, result) for side, _, result in results], columns, n, "n: chunks")
     figure = figures.lines(series, Axis("ms from dispatch"), Axis("output tokens received"), dark=frame.dark, step=True)
-    return replace(found, empty="The client received no chunk of this request."), figure
+    empty = "The client received no chunk of this request."
+    if found.rows.num_rows and not series:
+        empty = "Not recorded: nobody counted the tokens of the chunks; their times are in the rows."
+    return replace(found, empty=empty), figure

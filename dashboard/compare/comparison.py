@@ -10,12 +10,13 @@ from dashboard.compare.claim import claim
 from dashboard.compare.decomposition import Decomposition, decompositions
 from dashboard.compare.gates import Gate, GateResult, judge
 from dashboard.compare.numbers import Key, number
-from dashboard.compare.rows import Row, compare_number, judged
+from dashboard.compare.rows import Row, compare_number, judged, refused
 from dashboard.metrics import (
     HEADLINE,
     HEADLINE_METRICS,
     HEADLINE_STATISTICS,
     MEASURES,
+    METRICS,
     Estimator,
     Population,
     Window,
@@ -257,6 +258,10 @@ def _warnings(
             found.append(Warn("fitted", f"The timing model was fitted on the measured run itself: {phases}."))
     if population.matched:
         found.append(Warn("subset", "Matched source-turns are a diagnostic subset, not the headline."))
+    for name in dict.fromkeys(row.key.metric for row in rows):
+        if said := refused(store, *pair, name):
+            label = METRICS[name].label if name in METRICS else MEASURES[name].label
+            found.append(Warn("definitions", f"{label} is not comparable. {said}"))
     weak = [str(row.key) for row in rows if row.weak]
     if weak:
         found.append(Warn("support", f"Too few values for {', '.join(weak)}: a percentile p needs 1/(1-p) of them."))

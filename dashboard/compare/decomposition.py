@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dashboard.compare.noise import COVERED, RESAMPLES, closed_lanes, lane_weights
+from dashboard.compare.rows import refused
 from dashboard.compare.stages import Columns, Scope, Shared
 from dashboard.metrics import METRICS, MS_PER_NS, Population
 from dashboard.store import Store
@@ -117,7 +118,12 @@ def decompositions(
     Raises:
         GapscopeError: a run is absent or altered.
     """
-    found = _of_pair(store, measured, replay, population)
+    found = {
+        name: replace(one, parts=(), note=f"Not comparable: {said}")
+        if (said := refused(store, measured, replay, name))
+        else one
+        for name, one in _of_pair(store, measured, replay, population).items()
+    }
     if not repeats or population.matched:
         return found
     others = [_of_pair(store, measured, one, population) for one in repeats]

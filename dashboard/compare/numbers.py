@@ -9,7 +9,7 @@ import numpy as np
 
 from dashboard.metrics import MEASURES, METRICS, STATISTICS, Direction, Estimator, Population, Window
 from dashboard.queries import coverage, passes
-from dashboard.queries.ranges import block_size, gpus, population_span
+from dashboard.queries.ranges import block_size, gpus, no_times, population_span
 from dashboard.queries.totals import Totals, totals
 from dashboard.samples import sample
 from dashboard.store import Store
@@ -136,6 +136,8 @@ def rate_parts(store: Store, run_id: str, key: Key, population: Population) -> R
     nothing = np.zeros(0)
     window = Window(key.statistic)
     span = population_span(store, run_id, population)
+    if window is not Window.FIXED and (said := no_times(store, run_id)):
+        return RateParts(nothing, 0.0, 0, said)
     if window is Window.COMPLETIONS:
         if population.matched:
             return RateParts(nothing, 0.0, 0, "completions of any phase are not defined on a matched subset")
@@ -233,5 +235,7 @@ def _in_flight(store: Store, run_id: str, key: Key, population: Population) -> N
     span = population_span(store, run_id, population)
     if span is None or not span.length_ns:
         return Number(None, 0, f"the run has no phase {population.phase}")
+    if said := no_times(store, run_id):
+        return Number(None, 0, said)
     row = store.query("mean_in_flight", span.params(), runs={"run": run_id}).one()
     return Number(row["in_flight"], row["requests"], None if row["requests"] else "no request in the window")

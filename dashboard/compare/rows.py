@@ -9,6 +9,7 @@ from dashboard.compare.noise import Noise, noise
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import Estimator, Population
 from dashboard.store import Store
+from engine.definitions import Refusal, refusal
 
 State = Literal["better", "worse", "differs", "~", "same", "not comparable"]
 
@@ -53,6 +54,11 @@ def judged_change(change: float | None, spread: float | None) -> str:
     return "~ inside the noise" if abs(change) <= spread else "outside the noise"
 
 
+def refused(store: Store, measured: str, replay: str, metric: str) -> Refusal | None:
+    """Why a metric of two runs is not one and the same quantity by their definitions; None where it may be."""
+    return refusal(metric, store.bundle(measured).identity, store.bundle(replay).identity)
+
+
 def compare_number(
     store: Store,
     pair: tuple[str, str],
@@ -63,12 +69,15 @@ def compare_number(
 ) -> Row:
     """One number on both sides, with gap, noise and state; ``repeats`` are other runs of the measured experiment."""
     measured, replay = pair
+    said = refused(store, measured, replay, key.metric)
     own = population.for_side(replay)
     left = number(store, measured, key, own, estimator)
     right = number(store, replay, key, population.for_side(measured), estimator)
     if left.value is None or right.value is None:
         side, missing = ("measured", left) if left.value is None else ("replay", right)
         return Row(key, left, right, None, None, "not comparable", f"{side}: {missing.why or 'undefined'}")
+    if said:
+        return Row(key, left, right, None, None, "not comparable", str(said))
     spread = noise(store, measured, key, own, estimator, repeats, left)
     gap = right.value / left.value - 1 if left.value else None
     if right.value == left.value:

@@ -8,10 +8,7 @@ from dashboard.charts.draw import draw
 from dashboard.frame import escape
 
 frame, store = widgets.frame("boundaries"), widgets.store()
-for side in frame.sides:
-    if "requests" not in store.tables(side.run_id):
-        st.info(f"Run {side.run_id} is a {side.bundle.kind} without requests: choose a recording or a replay.")
-        st.stop()
+widgets.need_requests(frame)
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     until = widgets.control("bnd_until")

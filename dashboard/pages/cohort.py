@@ -8,6 +8,7 @@ from dashboard.charts.draw import draw
 from dashboard.frame import escape
 
 frame, store = widgets.frame("cohort"), widgets.store()
+widgets.need_requests(frame)
 
 rows, problems = cohort.ledger(frame, store)
 balance = "" if problems else "Every ledger balances: attempted = ok + error + rejected + canceled + in flight."

@@ -14,6 +14,7 @@ frame, store = widgets.frame("verdict"), widgets.store()
 if not frame.replays:
     st.info("Choose a replay in the bar above: the verdict compares it with the measured run.")
     st.stop()
+widgets.need_requests(frame)
 
 contract = widgets.control(
     "gates", placeholder="e.g. ttft.mean<=10%  tpot.mean<=10%  ttft.p90<=15%  hit_ratio.tokens<=1pp"

@@ -34,7 +34,6 @@ sent AS (
         request_id, dispatched_ns, received_ns, first_admit_ns, released_ns, input_tokens, output_tokens, preemptions,
         CASE WHEN (SELECT count(DISTINCT (worker_id, dp_rank)) FROM {passes}) > 1 THEN concat_ws('/', worker_id, dp_rank) ELSE '' END AS engine_rank
     FROM {requests}
-    WHERE dispatched_ns IS NOT NULL
 ),
 computing AS (
     SELECT request_id, min(end_ns) AS first_token_ns
@@ -138,10 +137,13 @@ added AS (
     GROUP BY request_id
 ),
 seen AS (
-    SELECT request_id, sum(tokens)::BIGINT AS visible_tokens, max(time_ns) - min(time_ns) AS streamed_ns
+    SELECT
+        request_id, sum(tokens)::BIGINT AS visible_tokens,
+        max(coalesce(time_ns, after_ns)) - min(coalesce(time_ns, after_ns)) AS streamed_ns
     FROM {chunks}
-    WHERE visible AND tokens > 0
+    WHERE visible AND (tokens > 0 OR tokens IS NULL)
     GROUP BY request_id
+    HAVING bool_and(tokens IS NOT NULL)
 )
 SELECT
     m.request_id, r.rowid AS member, w.way_ns, w.most_ns - w.way_ns AS wait_ns, m.first_pass_ns, m.first_token_ns, m.last_token_ns,

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from dashboard.metrics import Population
-from dashboard.queries.ranges import Span, block_size, capture_span
+from dashboard.queries.ranges import Span, block_size, capture_span, timed
 from dashboard.store import ROW_CAP, Result, Store
 
 LAST_TURN = 12
@@ -19,8 +19,8 @@ FOLLOWED = 400_000
 
 def hit_ratio_time(store: Store, run_id: str, span: Span | None = None, bins: int = 30) -> Result:
     """Columns ``time_ns, requests, cached_tokens, prompt_tokens, hit_ratio``; bins without admissions are absent."""
-    span = span or capture_span(store, run_id)
-    return store.query("hit_ratio_time", {"bins": bins, **span.params()}, runs={"run": run_id})
+    params = {"bins": bins, **(span or capture_span(store, run_id)).params()}
+    return timed(store, run_id, "requests", lambda: store.query("hit_ratio_time", params, runs={"run": run_id}))
 
 
 def hit_ratio_turn(store: Store, run_id: str, population: Population, last_turn: int = LAST_TURN) -> Result:
@@ -78,8 +78,8 @@ def pool_occupancy(store: Store, run_id: str, span: Span | None = None, bins: in
     ``cached_blocks`` counts distinct contents whether or not a request refers to them; ``free_blocks`` are those no
     request refers to, so cached and free overlap.
     """
-    span = span or capture_span(store, run_id)
-    return store.query("pool_occupancy", {"bins": bins, **span.params()}, runs={"run": run_id})
+    params = {"bins": bins, **(span or capture_span(store, run_id)).params()}
+    return timed(store, run_id, "passes", lambda: store.query("pool_occupancy", params, runs={"run": run_id}))
 
 
 def recompute_totals(store: Store, run_id: str) -> Result:

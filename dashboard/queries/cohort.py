@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dashboard.metrics import Population
-from dashboard.queries.ranges import Span, capture_span
+from dashboard.queries.ranges import Span, capture_span, timed
 from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
 from engine.bundle.ledger import ledger_from, ledger_problems
@@ -61,18 +61,16 @@ def in_flight(store: Store, run_id: str, span: Span | None = None, bins: int = 2
 
     ``in_flight`` is exact at the start of the bin; the counts are those inside it.
     """
-    span = span or capture_span(store, run_id)
-    return store.query("in_flight", {"bins": bins, **span.params()}, runs={"run": run_id})
+    params = {"bins": bins, **(span or capture_span(store, run_id)).params()}
+    return timed(store, run_id, "requests", lambda: store.query("in_flight", params, runs={"run": run_id}))
 
 
 def lanes(
     store: Store, run_id: str, span: Span | None = None, first_lane: int = 0, lanes: int = 64, row_cap: int = 3000
 ) -> Result:
     """One row per request for a Gantt chart of lanes, with the lane's idle time (think time included) before it."""
-    span = span or capture_span(store, run_id)
-    return store.query(
-        "lanes", {"first_lane": first_lane, "lanes": lanes, **span.params()}, runs={"run": run_id}, row_cap=row_cap
-    )
+    params = {"first_lane": first_lane, "lanes": lanes, **(span or capture_span(store, run_id)).params()}
+    return timed(store, run_id, "requests", lambda: store.query("lanes", params, runs={"run": run_id}, row_cap=row_cap))
 
 
 def one_sided(store: Store, measured: str, replay: str, population: Population) -> Result:

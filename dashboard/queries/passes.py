@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pyarrow.compute as pc
 
 from dashboard.metrics import Population
-from dashboard.queries.ranges import Span, capture_span
+from dashboard.queries.ranges import Span, capture_span, timed
 from dashboard.store import Result, Store
 
 PER_OCTAVE = 2
@@ -128,13 +128,18 @@ def duration_curve(
 
 def timeline(store: Store, run_id: str, span: Span | None = None, bins: int = 240) -> Result:
     """Time by class, mean batch composition, running and waiting requests per time bin."""
-    span = span or capture_span(store, run_id)
-    return store.query("pass_timeline", {"bins": bins, **span.params()}, runs={"run": run_id})
+    params = {"bins": bins, **(span or capture_span(store, run_id)).params()}
+    return timed(store, run_id, "passes", lambda: store.query("pass_timeline", params, runs={"run": run_id}))
 
 
 def between(store: Store, run_id: str, span: Span, row_cap: int = 2000) -> Result:
     """Single passes that start inside a span; ``truncated`` tells when there are more."""
-    return store.query("passes_between", span.params(), runs={"run": run_id}, row_cap=row_cap)
+    return timed(
+        store,
+        run_id,
+        "passes",
+        lambda: store.query("passes_between", span.params(), runs={"run": run_id}, row_cap=row_cap),
+    )
 
 
 def ranks(store: Store, run_id: str) -> int:
@@ -152,4 +157,10 @@ def rank_balance(store: Store, run_id: str, population: Population) -> Result:
 def rank_steps(store: Store, run_id: str, population: Population, span: Span, bins: int = 200) -> Result:
     """Steps that ranks take together over time: ``time_ns, steps, longest_ns, spread_ns, widest_ns, above_mean_ns,
     mostly_slowest``; no rows where none are."""
-    return store.query("rank_steps", {"bins": bins, **span.params()}, runs={"run": run_id}, population=population)
+    params = {"bins": bins, **span.params()}
+    return timed(
+        store,
+        run_id,
+        "passes",
+        lambda: store.query("rank_steps", params, runs={"run": run_id}, population=population),
+    )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from dashboard.metrics import Population
-from dashboard.store import Store
+from dashboard.store import Result, Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,21 @@ def capture_span(store: Store, *run_ids: str) -> Span:
                 starts += [row["start_ns"]] if row["start_ns"] is not None else []
                 ends += [row["end_ns"]] if row["end_ns"] is not None else []
     return Span(min(starts, default=0), max(ends, default=0))
+
+
+def no_times(store: Store, run_id: str, table: str = "requests") -> str | None:
+    """A sentence where the rows of ``requests`` or ``passes`` have durations and no moment; None where they have."""
+    if table not in store.tables(run_id) or not store.bundle(run_id).rows(table):
+        return None
+    if store.query(f"capture_{table}", runs={"run": run_id}).one()["start_ns"] is not None:
+        return None
+    return f"Not recorded: the tool keeps no times of the {table} of run {run_id}, so they have no place in time."
+
+
+def timed(store: Store, run_id: str, table: str, ask: Callable[[], Result]) -> Result:
+    """What ``ask()`` gives, or the sentence why rows of ``table`` cannot be placed in time."""
+    said = no_times(store, run_id, table)
+    return Result(pa.table({}), "", not_recorded=said) if said else ask()
 
 
 def population_span(store: Store, run_id: str, population: Population) -> Span | None:

@@ -41,13 +41,28 @@ class Request:
         """From dispatch to the last thing known of it, as query parameters; clocks may differ by SLACK_NS."""
         names = ("dispatched_ns", "received_ns", "first_admit_ns", "last_visible_ns", "end_ns", "released_ns")
         known = [self.row[name] for name in names if self.row[name] is not None]
-        dispatched = self.row["dispatched_ns"]
+        if not known:
+            return {"start_ns": 0, "end_ns": -1, "dispatched_ns": 0}  # of no length: nothing is around it
+        dispatched = self.row["dispatched_ns"] if self.timed else min(known)
         return {"start_ns": min(known) - SLACK_NS, "end_ns": max(known) + SLACK_NS, "dispatched_ns": dispatched}
 
+    @property
+    def origin_ns(self) -> int:
+        """The moment of its dispatch, or of the first thing known of it; 0 where no moment is."""
+        return self.window["dispatched_ns"]
+
+    @property
+    def timed(self) -> bool:
+        """Whether the moment of its dispatch is known."""
+        return self.row["dispatched_ns"] is not None
+
     def since_dispatch_ms(self, name: str) -> float | None:
-        """A moment of it, in ms from its dispatch."""
+        """A moment of it, in ms from its dispatch; of tools that keep no times, where they keep that duration."""
         value = self.row[name]
-        return None if value is None else (value - self.row["dispatched_ns"]) / 1e6
+        if value is not None and self.timed:
+            return float(value - self.row["dispatched_ns"]) / 1e6
+        after = self.row.get(name.removesuffix("_ns") + "_after_ns")
+        return None if after is None else float(after) / 1e6
 
 
 def turns(store: Store, measured: str, replay: str, population: Population, metric: Metric) -> Result:
@@ -103,7 +118,7 @@ def admissions(store: Store, run_id: str, request: Request) -> Result:
 
 
 def chunks(store: Store, run_id: str, request: Request) -> Result:
-    """What the client received: ``ordinal, time_ns, tokens, visible, tokens_so_far``."""
+    """What the client received: ``ordinal, time_ns, since_dispatch_ns, tokens, visible, tokens_so_far``."""
     return store.query("request_chunks", {"request_id": request.request_id, **request.window}, runs={"run": run_id})
 
 

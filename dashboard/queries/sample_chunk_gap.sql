@@ -8,7 +8,8 @@ WITH members AS (
 gaps AS (
     SELECT
         m.lane,
-        c.time_ns - lag(c.time_ns) OVER (PARTITION BY m.member ORDER BY c.time_ns) AS gap_ns
+        coalesce(c.time_ns, c.after_ns)
+            - lag(coalesce(c.time_ns, c.after_ns)) OVER (PARTITION BY m.member ORDER BY coalesce(c.time_ns, c.after_ns)) AS gap_ns
     FROM {run.chunks} c
     JOIN members m ON m.request_id = c.request_id
 )

@@ -4,7 +4,7 @@ WITH spans AS (
         any_value(r.lane) AS lane,
         CASE
             WHEN any_value(r.output_tokens) >= 2
-            THEN (max(c.time_ns) - min(c.time_ns)) / (any_value(r.output_tokens) - 1)
+            THEN (max(coalesce(c.time_ns, c.after_ns)) - min(coalesce(c.time_ns, c.after_ns))) / (any_value(r.output_tokens) - 1)
         END AS tpot_chunk_ns
     FROM {run.population} r
     LEFT JOIN {run.chunks} c ON c.request_id = r.request_id

@@ -1,5 +1,6 @@
 -- Gaps between consecutive visible tokens of the successful requests of a run, sorted, with the request of each.
--- The tokens of one chunk share its time: a burst of k tokens adds k-1 gaps of zero.
+-- The tokens of one chunk share its time: a burst of k tokens adds k-1 gaps of zero. A request with chunks whose tokens nobody
+-- counted has no gaps between tokens.
 WITH numbered AS (
     {part.numbered}
 ),
@@ -8,10 +9,12 @@ visible AS MATERIALIZED (
         n.lane,
         n.request,
         c.tokens,
-        c.time_ns - lag(c.time_ns) OVER (PARTITION BY n.request ORDER BY c.time_ns) AS gap_ns
+        coalesce(c.time_ns, c.after_ns)
+            - lag(coalesce(c.time_ns, c.after_ns)) OVER (PARTITION BY n.request ORDER BY coalesce(c.time_ns, c.after_ns)) AS gap_ns
     FROM {run.chunks} c
     JOIN numbered n ON n.request_id = c.request_id
     WHERE n.status = 'ok' AND c.visible AND c.tokens > 0
+        AND c.request_id NOT IN (SELECT request_id FROM {run.chunks} WHERE tokens IS NULL AND visible IS NOT false)
 )
 SELECT {metric.column} AS value, lane, request FROM visible WHERE gap_ns IS NOT NULL
 UNION ALL

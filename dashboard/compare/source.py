@@ -1,0 +1,116 @@
+"""Where a run comes from: its files, what is asked of it, and what its tool said itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dashboard.compare.beside import Figure, figures
+from dashboard.metrics import Estimator, Population, Window
+from dashboard.store import Store
+from engine.bundle import Bundle, Check
+from engine.identity import FIELDS
+
+ORDER = ("fail", "unknown", "pass")
+"""Checks stand in this order: what is wrong first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Everything that the Source page and ``gapscope source`` show of one run."""
+
+    bundle: Bundle
+    tool: str
+    files: tuple[tuple[str, str], ...]
+    """Name and SHA-256 of each file that was read."""
+    facts: tuple[tuple[str, str], ...]
+    """What the import did, in words: label and value."""
+    not_recorded: tuple[str, ...]
+    checks: tuple[Check, ...]
+    definitions: tuple[tuple[str, str, str], ...]
+    """Label, rule and where it was read."""
+    figures: tuple[Figure, ...]
+    sql: str
+
+    @property
+    def light(self) -> str:
+        """The worst verdict of the checks; unknown without any."""
+        return next((verdict for verdict in ORDER if any(c.verdict == verdict for c in self.checks)), "unknown")
+
+    @property
+    def beside(self) -> list[Figure]:
+        """The tool's figures that are of a number of ours."""
+        return [figure for figure in self.figures if figure.key is not None]
+
+    @property
+    def others(self) -> list[Figure]:
+        """The tool's other figures; time slices are a chart of their own."""
+        return [figure for figure in self.figures if figure.key is None and figure.scope != "slice"]
+
+
+def source(
+    store: Store,
+    run_id: str,
+    population: Population,
+    estimator: Estimator = Estimator.LINEAR,
+    window: Window = Window.FIXED,
+) -> Source:
+    """What is known about the origin of a run.
+
+    Raises:
+        GapscopeError: the run is absent or altered.
+    """
+    bundle = store.bundle(run_id)
+    found, sql = figures(store, run_id, population, estimator, window)
+    lineage = bundle.lineage
+    files = lineage.get("source_files")
+    return Source(
+        bundle=bundle,
+        tool=_tool(bundle),
+        files=tuple(sorted((str(k), str(v)) for k, v in files.items())) if isinstance(files, dict) else (),
+        facts=tuple(_facts(bundle)),
+        not_recorded=tuple(str(sentence) for sentence in _list(lineage.get("not_recorded"))),
+        checks=tuple(sorted(bundle.qualification, key=lambda check: ORDER.index(check.verdict))),
+        definitions=tuple(
+            (FIELDS["definitions"][name].label if name in FIELDS["definitions"] else name, str(f.value), f.source)
+            for group, name, f in bundle.identity
+            if group == "definitions"
+        ),
+        figures=tuple(found),
+        sql=sql,
+    )
+
+
+def _tool(bundle: Bundle) -> str:
+    told = bundle.lineage.get("tool") or bundle.identity.value("client", "generator")
+    if bundle.kind == "replay" and not told:
+        return "gapscope replay"
+    version = bundle.lineage.get("tool_version") or bundle.identity.value("client", "version")
+    return " ".join(str(word) for word in (told or "a tool that its files do not name", version) if word)
+
+
+def _facts(bundle: Bundle) -> list[tuple[str, str]]:
+    lineage = bundle.lineage
+    facts = [("Kind", bundle.kind.replace("_", " ")), ("Format", str(lineage.get("format") or "not said"))]
+    for table in bundle.tables:
+        facts.append((f"Rows of {table.replace('_', ' ')}", f"{bundle.rows(table):,}"))
+    left = lineage.get("rows_left_out")
+    if left is not None:
+        facts.append(("Rows left out", f"{left:,}" if isinstance(left, int) else str(left)))
+    aligned = lineage.get("alignment")
+    if isinstance(aligned, dict):
+        facts.append(("Clocks", _aligned(aligned)))
+    return facts
+
+
+def _aligned(record: dict[str, Any]) -> str:
+    words = [f"aligned by {record.get('method')}", f"{record.get('n')} requests bound the offset"]
+    residual = record.get("residual_ns")
+    if isinstance(residual, dict):
+        words.append("residual " + ", ".join(f"{name} {value / 1e6:,.1f} ms" for name, value in residual.items()))
+    words.append(f"{record.get('violations')} violations")
+    return "; ".join(words)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
