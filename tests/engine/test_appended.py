@@ -37,6 +37,11 @@ def test_each_document_is_found_and_read(
     assert set(found[1].keys) == {"a", "inside"}
 
 
+def test_lines_may_end_with_a_carriage_return(tmp_path: Path) -> None:
+    found = documents(of(tmp_path / "f.json", b'{"a": 1}\r{"a": 2}\r'))
+    assert [document.read() for document in found] == [{"a": 1}, {"a": 2}]
+
+
 def test_one_that_breaks_off_is_told_by_its_place(tmp_path: Path) -> None:
     first, last = documents(of(tmp_path / "f.json", b'{"a": 1}\n{"a": 2'))
     assert first.read() == {"a": 1}

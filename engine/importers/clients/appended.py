@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,7 +18,7 @@ from engine.intake.streams import CutOff
 
 _BLOCK = 1 << 20
 _HEAD = 1 << 16
-_START = b"\n{"
+_START = re.compile(rb"[\r\n]\{")
 _MARK = b"\xef\xbb\xbf"
 
 
@@ -97,25 +98,26 @@ def documents(file: InputFile, words: Sequence[bytes] = ()) -> list[Document]:
     for offset, data in _blocks(file):
         begin = max(0, starts[-1] - offset)
         while True:
-            stop = data.find(_START, begin) + 1 or len(data)
+            found = _START.search(data, begin)
+            stop = len(data) if found is None else found.start() + 1
             piece, held = data[begin:stop], offset + begin - starts[-1]
             heads[-1] = heads[-1][:held] + piece[: max(0, _HEAD - held)]
             marks[-1].update(word for word in words if word in piece)
-            if stop == len(data):
+            if found is None:
                 break
             starts.append(offset + stop)
             heads.append(b"")
             marks.append(set())
             begin = stop
         end = offset + len(data)
-    found = [
+    kept = [
         (start, stop, head, mark)
         for start, stop, head, mark in zip(starts, [*starts[1:], end], heads, marks, strict=True)
         if head.strip(_MARK + b" \t\r\n")
     ]
     return [
-        Document(file, place, len(found), start, stop, head, frozenset(mark))
-        for place, (start, stop, head, mark) in enumerate(found, 1)
+        Document(file, place, len(kept), start, stop, head, frozenset(mark))
+        for place, (start, stop, head, mark) in enumerate(kept, 1)
     ]
 
 
