@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dashboard.cli_source import add_source
 from dashboard.cli_tools import add_tools
 from dashboard.hypotheses.command import add_hypothesis
 from engine.cli import main as engine_cli
@@ -61,6 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     _ladder(commands)
     _compare(commands)
     add_tools(commands)
+    add_source(commands)
     _runs(commands)
     add_hypothesis(commands)
     _serve(commands)

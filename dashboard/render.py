@@ -76,6 +76,12 @@ HEAD = ("metric", "statistic", "unit", "measured", "replay", "gap", "noise", "n 
 _LEFT = {
     "metric",
     "name",
+    "check",
+    "detail",
+    "file",
+    "sha256",
+    "what",
+    "value",
     "taken from the measurement",
     "statistic",
     "unit",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.compare.beside import Figure, figures
-from dashboard.metrics import Estimator, Population, Window
+from dashboard.metrics import MEASURES, METRICS, STATISTICS, Estimator, Population, Window
 from dashboard.store import Store
 from engine.bundle import Bundle, Check
 from engine.identity import FIELDS
@@ -39,8 +39,11 @@ class Source:
 
     @property
     def beside(self) -> list[Figure]:
-        """The tool's figures that are of a number of ours."""
-        return [figure for figure in self.figures if figure.key is not None]
+        """The tool's figures that are of a number of ours, in the order of our numbers."""
+        names, words = (*METRICS, *MEASURES), (*STATISTICS, *Window)
+        found = [(figure.key, figure) for figure in self.figures if figure.key is not None]
+        ranked = sorted(found, key=lambda one: (names.index(one[0].metric), words.index(one[0].statistic)))
+        return [figure for _, figure in ranked]
 
     @property
     def others(self) -> list[Figure]:
