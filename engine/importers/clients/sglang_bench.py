@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,10 @@ import numpy as np
 from engine import definitions as words
 from engine.bundle import Check, Phase, Spool, spooled
 from engine.identity import Identity
-from engine.importers.clients import flags
 from engine.importers.clients.appended import Document, documents
 from engine.importers.clients.bench import (
-    are_gaps,
     arrays,
     asked_and_seen,
-    gaps,
     header_rows,
     peak_check,
     summary_check,
@@ -27,41 +23,28 @@ from engine.importers.clients.bench import (
 from engine.importers.clients.outline import outline
 from engine.importers.clients.reproduce import reported_rows
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
-from engine.importers.clients.times import durations
+from engine.importers.clients.sglang_rows import (
+    ARRAYS,
+    CHUNKS,
+    COLUMNS,
+    Totals,
+    counts_doubtful,
+    read_rows,
+    text_per_token,
+)
 from engine.importers.clients.values import count, mapping, ns, text
 from engine.importers.contract import Options, Part, Use
 from engine.intake import BadRows, Intake
 from engine.intake.rows import number
 
 TOOL = "SGLang bench_serving"
-ARRAYS = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors", "cached_tokens")
 _HEADER = {"backend", "dataset_name", "random_range_ratio", "request_rate"}
-_COLUMNS = [
-    "request_id",
-    "phase",
-    "status",
-    "tool_status",
-    "flags",
-    "error_type",
-    "error_message",
-    "dispatched_ns",
-    "first_visible_after_ns",
-    "last_visible_after_ns",
-    "end_after_ns",
-    "input_tokens",
-    "requested_output_tokens",
-    "output_tokens",
-    "cached_tokens",
-]
-_CHUNKS = ("request_id", "ordinal", "time_ns", "after_ns", "tokens", "visible")
 _LATENCIES = {
     "ttft": "first delta with content - start; 0 for a success without content, and inside the mean",
     "tpot": "(end, usage chunk included - first delta) / (counted output tokens - 1), more than one token",
     "itl": "gaps between deltas, pooled; the native backend spreads each over the tokens of its chunk",
     "e2e_latency": "last chunk, the usage chunk included, - start",
 }
-_SHORT = 0.75
-"""A text of less than this share of what its tokens would take at least was not that long."""
 _DETAILS = (b'"ttfts": [', b'"ttfts":[')
 
 
@@ -92,19 +75,6 @@ def _part(intake: Intake, document: Document) -> Part:
     )
 
 
-@dataclass
-class _Rows:
-    """What the rows add up to, in the tool's own terms."""
-
-    ttft: list[float] = field(default_factory=list)
-    itl: list[float] = field(default_factory=list)
-    ok: int = 0
-    failed: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    uncounted: int = 0
-
-
 def _import(intake: Intake, found: Document, store: Path, options: Options) -> str:
     bad = BadRows(options.skip_bad_rows)
     file, name = found.file, found.name
@@ -117,13 +87,13 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
     run = ClientRun(SglangBench.name, TOOL, None, name, Identity(), kind=kind, bad=bad, sources=[file])
     run.title = f"{name}: SGLang bench_serving, {text(document.get('backend')) or 'unknown backend'}"
     native = (text(document.get("backend")) or "") in ("sglang", "sglang-native")
-    rows, least, doubtful = _Rows(), None, False
+    rows, least, doubtful = Totals(), None, False
     if detailed:
-        least = _text_per_token(held)
-        run.requests = Spool("requests", _COLUMNS, intake.scratch)
-        run.chunks = None if native else Spool("chunks", _CHUNKS, intake.scratch)
-        doubtful = not native and _counts_doubtful(document, held)
-        _read(held, doubtful, least, run, rows, found.where, options)
+        least = text_per_token(held)
+        run.requests = Spool("requests", COLUMNS, intake.scratch)
+        run.chunks = None if native else Spool("chunks", CHUNKS, intake.scratch)
+        doubtful = not native and counts_doubtful(document, held)
+        read_rows(held, doubtful, least, run, rows, found.where, options)
         run.not_recorded.append("When a request was sent: no concurrency and no time line can be computed.")
         run.not_recorded.append("The end of a response: the latency ends with the last delta.")
         run.not_recorded.append("How a stream ended: an error inside it looks like a short response.")
@@ -158,124 +128,6 @@ def _token_source(native: bool, doubtful: bool, least: float | None) -> str:
     if not doubtful:
         return words.TOKENS_USAGE_OR_REQUESTED
     return words.TOKENS_REQUESTED if least is None else words.TOKENS_BORNE_OUT
-
-
-def _counts_doubtful(document: Mapping[str, Any], held: Mapping[str, list[Any]]) -> bool:
-    """Whether the counts may be the requested lengths.
-
-    An answer of nothing that is counted with tokens proves it; where all have one length and fewer tokens come of the
-    texts, it is likely.
-    """
-    nothing = [""] * len(held["output_lens"])
-    columns = (
-        held["output_lens"],
-        held["ttfts"],
-        held.get("generated_texts") or nothing,
-        held.get("errors") or nothing,
-    )
-    good = [(count(n), ttft, words_) for n, ttft, words_, error in zip(*columns, strict=True) if not error]
-    if "generated_texts" in held and any(n and not number(ttft) and not words_ for n, ttft, words_ in good):
-        return True
-    told, again = number(document.get("total_output_tokens")), number(document.get("total_output_tokens_retokenized"))
-    return told is not None and again is not None and told > again and len({n for n, _, _ in good}) == 1
-
-
-def _text_per_token(held: Mapping[str, list[Any]]) -> float | None:
-    """Fewest characters a token took in responses whose chunks are as many as their tokens; None without any."""
-    if "generated_texts" not in held or "itls" not in held:
-        return None
-    found = []
-    for length, between, words_ in zip(held["output_lens"], held["itls"], held["generated_texts"], strict=True):
-        tokens, list_ = count(length), gaps(between)
-        if tokens and list_ is not None and isinstance(words_, str) and len(list_) + 1 == tokens and words_:
-            found.append(len(words_) / tokens)
-    return min(found, default=None)
-
-
-def _read(
-    held: Mapping[str, list[Any]],
-    doubtful: bool,
-    least: float | None,
-    run: ClientRun,
-    rows: _Rows,
-    where: str,
-    options: Options,
-) -> None:
-    total = len(held["ttfts"])
-    columns = [held.get(name, [None] * total) for name in ARRAYS]
-    for place, values in enumerate(zip(*columns, strict=True)):
-        row = dict(zip(ARRAYS, values, strict=True))
-        problem = _problem(row)
-        if problem:
-            run.bad.add(f"{where} request {place}", problem)
-            continue
-        _request(str(place), row, doubtful, least, run, rows)
-        if place % 2000 == 0:
-            options.step(place / total, f"{place:,} of {total:,} requests")
-
-
-def _problem(row: Mapping[str, Any]) -> str | None:
-    if row["output_lens"] is not None and count(row["output_lens"]) is None:
-        return f"output_lens is {row['output_lens']!r:.40}, expected a count"
-    if row["ttfts"] is not None and not isinstance(row["ttfts"], int | float):
-        return f"ttfts is {row['ttfts']!r:.40}, expected seconds"
-    if not are_gaps(row["itls"]):
-        return "itls holds something else than gaps in seconds"
-    for name in ("errors", "generated_texts"):
-        if row[name] is not None and not isinstance(row[name], str):
-            return f"{name} is {row[name]!r:.40}, expected text"
-    return None
-
-
-def _request(
-    request_id: str, given: Mapping[str, Any], doubtful: bool, least: float | None, run: ClientRun, rows: _Rows
-) -> None:
-    assert run.requests is not None
-    row: dict[str, Any] = {"request_id": request_id, "phase": "profile", "input_tokens": count(given["input_lens"])}
-    if given["errors"]:
-        rows.failed += 1
-        kind = given["errors"].partition(":")[0].strip()[:80] or "error"
-        message = {"error_type": kind, "error_message": given["errors"][:1000]}
-        run.requests.append({**row, "status": "error", "tool_status": "error", **message})
-        return
-    ttft, between, tokens = number(given["ttfts"]), gaps(given["itls"]), count(given["output_lens"])
-    row["requested_output_tokens"] = tokens if doubtful else None
-    rows.ok += 1
-    rows.input_tokens += row["input_tokens"] or 0
-    rows.output_tokens += tokens or 0
-    rows.itl += [gap * 1e3 for gap in between or ()]
-    if ttft is not None:
-        rows.ttft.append(ttft * 1e3)
-    noticed: set[str] = set()
-    words_ = given["generated_texts"]
-    if not ttft and not between and not words_:
-        noticed.add(flags.ZERO_OUTPUT)
-        tokens, ttft = 0, None
-    elif tokens is None:
-        noticed.add(flags.NO_TOKEN_COUNT)
-    elif between is not None and len(between) + 1 < tokens:
-        if not doubtful:
-            noticed.add(flags.BURST)
-        elif least is None or not words_ or len(words_) < _SHORT * least * tokens:
-            noticed.add(flags.ASKED_LENGTH)
-            tokens = None if least is not None else tokens
-            rows.uncounted += 1
-        else:
-            noticed.add(flags.BURST)
-    last = None if ttft is None or between is None else ttft + sum(between)
-    found, wrong = durations(ns(ttft), ns(last), None)
-    row |= {
-        "status": "ok",
-        "tool_status": "success",
-        "output_tokens": tokens,
-        "cached_tokens": count(given["cached_tokens"]),
-    }
-    run.requests.append({**row, **found, "flags": flags.joined((*noticed, *wrong))})
-    if ttft is not None and between is not None and run.chunks is not None:
-        single = tokens is not None and len(between) + 1 == tokens
-        for ordinal, after in enumerate((ttft + np.concatenate([[0.0], np.cumsum(between)])).tolist()):
-            chunk = {"request_id": request_id, "ordinal": ordinal, "after_ns": ns(after), "visible": True}
-            run.chunks.append({**chunk, "tokens": 1 if single else None})
 
 
 def _cache_rows(document: Mapping[str, Any], source: str) -> list[dict[str, Any]]:
@@ -325,7 +177,7 @@ def _know(run: ClientRun, document: Mapping[str, Any], info: Mapping[str, Any], 
     )
 
 
-def _checks(document: Mapping[str, Any], rows: _Rows, source: str, detailed: bool, total: int | None) -> list[Check]:
+def _checks(document: Mapping[str, Any], rows: Totals, source: str, detailed: bool, total: int | None) -> list[Check]:
     if not detailed:
         return [asked_and_seen(document, None, 0, 0, None)]
     own = {"ttft": np.asarray(rows.ttft), "itl": np.asarray(rows.itl)} if rows.ok else {}

@@ -1,0 +1,171 @@
+"""The arrays of SGLang's details as rows of ``requests`` and ``chunks``, and how far its counts can be trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.importers.clients import flags
+from engine.importers.clients.bench import are_gaps, gaps
+from engine.importers.clients.run import ClientRun
+from engine.importers.clients.times import durations
+from engine.importers.clients.values import count, ns
+from engine.importers.contract import Options
+from engine.intake.rows import number
+
+ARRAYS = ("input_lens", "output_lens", "ttfts", "itls", "generated_texts", "errors", "cached_tokens")
+COLUMNS = [
+    "request_id",
+    "phase",
+    "status",
+    "tool_status",
+    "flags",
+    "error_type",
+    "error_message",
+    "dispatched_ns",
+    "first_visible_after_ns",
+    "last_visible_after_ns",
+    "end_after_ns",
+    "input_tokens",
+    "requested_output_tokens",
+    "output_tokens",
+    "cached_tokens",
+]
+CHUNKS = ("request_id", "ordinal", "time_ns", "after_ns", "tokens", "visible")
+_SHORT = 0.75
+"""A text of less than this share of what its tokens would take at least was not that long."""
+
+
+@dataclass
+class Totals:
+    """What the rows add up to, in the tool's own terms."""
+
+    ttft: list[float] = field(default_factory=list)
+    itl: list[float] = field(default_factory=list)
+    ok: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    uncounted: int = 0
+
+
+def counts_doubtful(document: Mapping[str, Any], held: Mapping[str, list[Any]]) -> bool:
+    """Whether the counts may be the requested lengths.
+
+    An answer of nothing that is counted with tokens proves it; where all have one length and fewer tokens come of the
+    texts, it is likely.
+    """
+    nothing = [""] * len(held["output_lens"])
+    columns = (
+        held["output_lens"],
+        held["ttfts"],
+        held.get("generated_texts") or nothing,
+        held.get("errors") or nothing,
+    )
+    good = [(count(n), ttft, words_) for n, ttft, words_, error in zip(*columns, strict=True) if not error]
+    if "generated_texts" in held and any(n and not number(ttft) and not words_ for n, ttft, words_ in good):
+        return True
+    told, again = number(document.get("total_output_tokens")), number(document.get("total_output_tokens_retokenized"))
+    return told is not None and again is not None and told > again and len({n for n, _, _ in good}) == 1
+
+
+def text_per_token(held: Mapping[str, list[Any]]) -> float | None:
+    """Fewest characters a token took in responses whose chunks are as many as their tokens; None without any."""
+    if "generated_texts" not in held or "itls" not in held:
+        return None
+    found = []
+    for length, between, words_ in zip(held["output_lens"], held["itls"], held["generated_texts"], strict=True):
+        tokens, list_ = count(length), gaps(between)
+        if tokens and list_ is not None and isinstance(words_, str) and len(list_) + 1 == tokens and words_:
+            found.append(len(words_) / tokens)
+    return min(found, default=None)
+
+
+def read_rows(
+    held: Mapping[str, list[Any]],
+    doubtful: bool,
+    least: float | None,
+    run: ClientRun,
+    rows: Totals,
+    where: str,
+    options: Options,
+) -> None:
+    """Fill the run's tables and ``rows`` from the arrays; ``least`` is as :func:`text_per_token` says."""
+    total = len(held["ttfts"])
+    columns = [held.get(name, [None] * total) for name in ARRAYS]
+    for place, values in enumerate(zip(*columns, strict=True)):
+        row = dict(zip(ARRAYS, values, strict=True))
+        problem = _problem(row)
+        if problem:
+            run.bad.add(f"{where} request {place}", problem)
+            continue
+        _request(str(place), row, doubtful, least, run, rows)
+        if place % 2000 == 0:
+            options.step(place / total, f"{place:,} of {total:,} requests")
+
+
+def _problem(row: Mapping[str, Any]) -> str | None:
+    if row["output_lens"] is not None and count(row["output_lens"]) is None:
+        return f"output_lens is {row['output_lens']!r:.40}, expected a count"
+    if row["ttfts"] is not None and not isinstance(row["ttfts"], int | float):
+        return f"ttfts is {row['ttfts']!r:.40}, expected seconds"
+    if not are_gaps(row["itls"]):
+        return "itls holds something else than gaps in seconds"
+    for name in ("errors", "generated_texts"):
+        if row[name] is not None and not isinstance(row[name], str):
+            return f"{name} is {row[name]!r:.40}, expected text"
+    return None
+
+
+def _request(
+    request_id: str, given: Mapping[str, Any], doubtful: bool, least: float | None, run: ClientRun, rows: Totals
+) -> None:
+    assert run.requests is not None
+    row: dict[str, Any] = {"request_id": request_id, "phase": "profile", "input_tokens": count(given["input_lens"])}
+    if given["errors"]:
+        rows.failed += 1
+        kind = given["errors"].partition(":")[0].strip()[:80] or "error"
+        message = {"error_type": kind, "error_message": given["errors"][:1000]}
+        run.requests.append({**row, "status": "error", "tool_status": "error", **message})
+        return
+    ttft, between, tokens = number(given["ttfts"]), gaps(given["itls"]), count(given["output_lens"])
+    row["requested_output_tokens"] = tokens if doubtful else None
+    rows.ok += 1
+    rows.input_tokens += row["input_tokens"] or 0
+    rows.output_tokens += tokens or 0
+    rows.itl += [gap * 1e3 for gap in between or ()]
+    if ttft is not None:
+        rows.ttft.append(ttft * 1e3)
+    noticed: set[str] = set()
+    words_ = given["generated_texts"]
+    if not ttft and not between and not words_:
+        noticed.add(flags.ZERO_OUTPUT)
+        tokens, ttft = 0, None
+    elif tokens is None:
+        noticed.add(flags.NO_TOKEN_COUNT)
+    elif between is not None and len(between) + 1 < tokens:
+        if not doubtful:
+            noticed.add(flags.BURST)
+        elif least is None or not words_ or len(words_) < _SHORT * least * tokens:
+            noticed.add(flags.ASKED_LENGTH)
+            tokens = None if least is not None else tokens
+            rows.uncounted += 1
+        else:
+            noticed.add(flags.BURST)
+    last = None if ttft is None or between is None else ttft + sum(between)
+    found, wrong = durations(ns(ttft), ns(last), None)
+    row |= {
+        "status": "ok",
+        "tool_status": "success",
+        "output_tokens": tokens,
+        "cached_tokens": count(given["cached_tokens"]),
+    }
+    run.requests.append({**row, **found, "flags": flags.joined((*noticed, *wrong))})
+    if ttft is not None and between is not None and run.chunks is not None:
+        single = tokens is not None and len(between) + 1 == tokens
+        for ordinal, after in enumerate((ttft + np.concatenate([[0.0], np.cumsum(between)])).tolist()):
+            chunk = {"request_id": request_id, "ordinal": ordinal, "after_ns": ns(after), "visible": True}
+            run.chunks.append({**chunk, "tokens": 1 if single else None})
