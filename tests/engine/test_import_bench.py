@@ -129,6 +129,9 @@ def test_vllm_reports_stand_beside_with_their_definition(vllm: Bundle) -> None:
     ttft = reported[("ttft", "mean")]
     assert (ttft["value"], ttft["unit"], ttft["metric"], ttft["n"]) == (28.805447972242998, "ms", "ttft", 36)
     assert "role chunk" in ttft["definition"]
+    # 36 successes, of which 2 without content and 2 of one token; all of their gaps.
+    gaps = json.loads(VLLM.read_text())["itls"]
+    assert [reported[(name, "mean")]["n"] for name in ("tpot", "itl")] == [32, sum(len(list_) for list_ in gaps)]
     assert reported[("request_throughput", "value")]["metric"] == "request_rate"
     assert reported[("itl", "p99.9")]["metric"] == "chunk_gap"
 

@@ -38,13 +38,18 @@ def statistics(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def header_rows(
-    document: Mapping[str, Any], latencies: Mapping[str, str], source: str, n: int | None
+    document: Mapping[str, Any], latencies: Mapping[str, str], source: str, counts: Mapping[str, int | None]
 ) -> Iterator[dict[str, Any]]:
-    """Rows of ``reported`` of a header; ``latencies`` says how the tool defines each of its latencies."""
+    """Rows of ``reported`` of a header; ``latencies`` says how the tool defines each of its latencies.
+
+    ``counts`` is over how many values each of them was taken, where that is known.
+    """
     for name, block in statistics(document).items():
         words = {word: value for word, value in block.items() if not (word == "p50" and "median" in block)}
         metric, definition = SOURCES.get(name), latencies.get(name)
-        yield from reported_rows("run", name, words, source, unit="ms", metric=metric, definition=definition, n=n)
+        yield from reported_rows(
+            "run", name, words, source, unit="ms", metric=metric, definition=definition, n=counts.get(name)
+        )
     for key, value in document.items():
         if _STATISTIC.fullmatch(key) or isinstance(value, list | dict | bool):
             continue

@@ -100,7 +100,8 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
         if native:
             run.not_recorded.append("The times of single chunks: the gap of each is spread over its tokens.")
     done = rows.ok if detailed else count(document.get("completed"))
-    reported = [*header_rows(document, _LATENCIES, file.name, done), *_cache_rows(document, file.name)]
+    counts = {"ttft": done, "e2e_latency": done, "itl": len(rows.itl) if detailed else None}
+    reported = [*header_rows(document, _LATENCIES, file.name, counts), *_cache_rows(document, file.name)]
     run.reported = spooled("reported", reported, REPORTED_COLUMNS, intake.scratch)
     length = number(document.get("duration"))
     if length and length > 0:

@@ -115,8 +115,11 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
         run.chunks = Spool("chunks", CHUNKS, intake.scratch)
         read_rows(held, framing, run, rows, found.where, options)
     done = rows.ok if detailed else count(document.get("completed"))
+    counts = {"ttft": done, "e2el": done}
+    if detailed:
+        counts |= {"tpot": len(rows.tpot), "itl": len(rows.itl)}
     run.reported = spooled(
-        "reported", header_rows(document, _LATENCIES, file.name, done), REPORTED_COLUMNS, intake.scratch
+        "reported", header_rows(document, _LATENCIES, file.name, counts), REPORTED_COLUMNS, intake.scratch
     )
     _phases(run, document, held)
     _define(run, chat, framing, "itls" in held)
