@@ -5,7 +5,15 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
+
+import msgpack
+
+from engine.bundle import open_bundle
+from engine.bundle.export import export_folder
+from engine.importers import import_any
+from tests.engine.recording_folder import Folder, write_sweep
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 LINES = 12
@@ -27,11 +35,10 @@ def recorded() -> dict[str, Files]:
     found = {}
     for folder in sorted(path for path in DATA.glob("*/*") if path.is_dir()):
         files = {}
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            data = path.read_bytes()
-            if path.suffix == ".gz":
+        for path, data in _files(folder).items():
+            if path.endswith(".gz"):
                 data = gzip.decompress(data)
-            name = path.relative_to(folder).as_posix().removesuffix(".gz")
+            name = path.removesuffix(".gz")
             if name.endswith(".jsonl"):
                 data = b"".join(data.splitlines(keepends=True)[:LINES])
             files[name] = data
@@ -415,6 +422,136 @@ def llmd() -> Files:
     return {"report.json": _json(report)}
 
 
+def fpm() -> dict[str, Files]:
+    """Passes as a recorder writes them, bare, by position, and reduced."""
+    scheduled = {
+        "num_prefill_requests": 1,
+        "sum_prefill_tokens": 128,
+        "var_prefill_length": 0.0,
+        "sum_prefill_kv_tokens": 0,
+        "num_decode_requests": 2,
+        "sum_decode_kv_tokens": 300,
+        "var_decode_kv_tokens": 4.0,
+    }
+    queued = {name: value for name, value in scheduled.items() if name != "sum_prefill_kv_tokens"}
+
+    def record(number: int) -> dict[str, Any]:
+        return {
+            "version": 1,
+            "worker_id": "7",
+            "dp_rank": 0,
+            "counter_id": number,
+            "wall_time": 0.01 * number,
+            "scheduled_requests": scheduled,
+            "queued_requests": queued,
+        }
+
+    def by_place(value: Any) -> Any:
+        return [by_place(inner) for inner in value.values()] if isinstance(value, dict) else value
+
+    records = [record(number) for number in range(1, 7)]
+    recorded = [
+        {"received_at_ns": 1_780_000_000_000_000_000 + n * 10_000_000, "wire_counter": n, "metrics": record(n)}
+        for n in range(1, 7)
+    ]
+    head = ["num_context_tokens", "num_decode_tokens", "latency_ms"]
+    return {
+        "fpm-recorder": {"fpm.jsonl": _lines(recorded)},
+        "fpm-bare": {"fpm.jsonl": _lines(records)},
+        "fpm-msgpack": {"fpm.bin": b"".join(msgpack.packb(by_place(one)) for one in records)},
+        "fpm-capture": {"fpm_metrics.csv": _csv(head, [[128, n, 10.0 + n] for n in range(6)])},
+    }
+
+
+def kv_events() -> dict[str, Files]:
+    """Blocks stored, removed and cleared: of vLLM in batches, of Dynamo one by one."""
+    stored = {
+        "type": "BlockStored",
+        "block_hashes": [2**64 - 1, 5],
+        "parent_block_hash": None,
+        "token_ids": [1, 2],
+        "block_size": 1,
+        "lora_id": None,
+        "medium": "GPU",
+    }
+    removed = {"type": "BlockRemoved", "block_hashes": [5], "medium": "GPU"}
+    batches = [
+        {"ts": 1.78e9 + n, "events": [stored, removed, {"type": "AllBlocksCleared"}], "data_parallel_rank": 0}
+        for n in range(4)
+    ]
+    return {
+        "kv-events": {"kv.jsonl": _lines(batches)},
+        "kv-events-msgpack": {"kv.bin": b"".join(msgpack.packb(batch) for batch in batches)},
+    }
+
+
+def aisimulate() -> Files:
+    def request(number: int) -> dict[str, Any]:
+        arrival = 100.0 * number
+        return {
+            "request_id": f"r{number}",
+            "session_id": "s",
+            "turn_index": number,
+            "uuid": f"u{number}",
+            "arrival_time_ms": arrival,
+            "first_admit_ms": arrival + 1,
+            "terminal_time_ms": arrival + 16,
+            "terminal_status": "completed",
+            "first_token_ms": arrival + 10,
+            "last_token_ms": arrival + 16,
+            "ttft_ms": 10.0,
+            "e2e_latency_ms": 16.0,
+            "itl_ms": 3.0,
+            "input_length": 100,
+            "requested_output_length": 3,
+            "output_length": 3,
+            "reused_input_tokens": 64,
+            "admission_history": [{"admission_ordinal": 0, "at_ms": arrival + 1, "reused_input_tokens": 32}],
+            "admission_count": 1,
+            "readmission_count": 0,
+        }
+
+    report = {
+        "num_requests": 3,
+        "completed_requests": 3,
+        "total_input_tokens": 300,
+        "total_output_tokens": 9,
+        "duration_ms": 216.0,
+        "request_throughput_rps": 3 / 0.216,
+        "num_ttft_samples": 3,
+        "mean_ttft_ms": 10.0,
+        "median_ttft_ms": 10.0,
+        "mean_e2e_latency_ms": 16.0,
+    }
+    return {"prediction.json": _json(report), "requests.jsonl": _lines([request(number) for number in range(3)])}
+
+
+def _lines(rows: list[Any]) -> bytes:
+    return b"".join(_json(row) + b"\n" for row in rows)
+
+
+def ours() -> dict[str, Files]:
+    """A recording, a sweep, and the recording's run exported again."""
+    with TemporaryDirectory() as held:
+        folder = Path(held)
+        recording = Folder().write(folder / "recording")
+        sweep = write_sweep(folder / "sweep")
+        (run_id,) = import_any(recording, folder / "store")
+        run = open_bundle(folder / "store" / run_id)
+        folders = {"recording": recording, "sweep": sweep}
+        folders |= {f"exported-{form}": export_folder(run, form, folder / form) for form in ("csv", "jsonl")}
+        return {name: _files(path) for name, path in folders.items()}
+
+
+def _files(folder: Path) -> Files:
+    found = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        data = path.read_bytes()
+        name = path.relative_to(folder).as_posix()
+        found[name] = data
+    return found
+
+
 def inputs() -> dict[str, Files]:
     """Every input by name."""
     made = {
@@ -431,5 +568,6 @@ def inputs() -> dict[str, Files]:
         "fw-ai": fw_benchmark(),
         "llmservingsim": llmservingsim(),
         "llm-d": llmd(),
+        "aisimulate": aisimulate(),
     }
-    return {**made, **recorded()}
+    return {**made, **fpm(), **kv_events(), **ours(), **recorded()}

@@ -409,7 +409,7 @@ def test_formats_are_told_by_content(tmp_path: Path) -> None:
     assert "holds no file" in refusal(folder, tmp_path)
     (folder / "notes.txt").write_text("nothing here")
     message = refusal(folder, tmp_path)
-    assert all(importer.describes in message for importer in IMPORTERS)
+    assert all(importer.name in message for importer in IMPORTERS)
     (folder / "identity.json").write_text('{"schema": "something/9"}')
     assert "something/9" in refusal(folder, tmp_path)
     (folder / "identity.json").write_text('{"schema"')

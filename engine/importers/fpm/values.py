@@ -19,6 +19,11 @@ LONGEST_S = 600.0
 
 _INTEGERS = [f.name for f in SCHEMA if f.type == pa.int64() and f.name not in ("received_ns", "wire_counter")]
 _VARIANCES = [f.name for f in SCHEMA if "var_" in f.name]
+_COUNT_OF = {
+    name: name.replace("var_prefill_length", "num_prefill_requests").replace("var_decode_kv_tokens", "num_decode_requests")
+    for name in _VARIANCES
+}
+_DECODES, _DECODE_KV = "num_decode_requests", "sum_decode_kv_tokens"
 _KEPT = [f for f in SCHEMA if f.name not in ("received_ns", "wire_counter", "version", "wall_s")]
 PASS_SCHEMA = pa.schema([*_KEPT, *((name, pa.int64()) for name in ("start_ns", "end_ns", "duration_ns"))])
 """Columns of a pass, of which every form of FPM fills some."""
@@ -51,31 +56,22 @@ def to_passes(numbers: Sequence[int], batch: pa.RecordBatch, where: str, bad: Ba
     columns = {name: batch.column(name) for name in batch.schema.names}
     for name in _VARIANCES:
         values = _reals(columns[name])
-        wrong = ~np.isfinite(values) & ~_null(columns[name]) | (values < 0)
+        wrong = ~_null(columns[name]) & (~np.isfinite(values) | (values < 0))
         odd.note("variances below zero or not finite", wrong, batch)
-        over = columns[
-            name.replace("var_prefill_length", "num_prefill_requests").replace(
-                "var_decode_kv_tokens", "num_decode_requests"
-            )
-        ]
-        columns[name] = _nulled(columns[name], wrong | (_counts(over) == 0))  # a variance over no request is none
-    prefills, decodes = _counts(columns["num_prefill_requests"]), _counts(columns["num_decode_requests"])
-    tokens, read = _counts(columns["sum_prefill_tokens"]), _counts(columns["sum_prefill_kv_tokens"])
-    decode_kv = _counts(columns["sum_decode_kv_tokens"])
-
-    nobody = (prefills == 0) & ((tokens > 0) | (read > 0))
-    odd.note("prefill tokens without a prefill request", nobody, batch)
-    columns["num_prefill_requests"] = _nulled(columns["num_prefill_requests"], nobody)
-    unread = (decodes == 0) & (decode_kv > 0)
-    odd.note("decode KV without a decode request", unread, batch)
-    columns["num_decode_requests"] = _nulled(columns["num_decode_requests"], unread)
-    rootless = (decodes > 0) & (decode_kv == 0)
-    odd.note("decode requests without KV", rootless, batch)
-    columns["sum_decode_kv_tokens"] = _nulled(columns["sum_decode_kv_tokens"], rootless)
+        columns[name] = _nulled(columns[name], wrong | _zero(columns[_COUNT_OF[name]]))  # over nobody there is none
+    prefills, decodes = columns["num_prefill_requests"], columns["num_decode_requests"]
+    tokens = _positive(columns["sum_prefill_tokens"]) | _positive(columns["sum_prefill_kv_tokens"])
+    for what, wrong, name in (
+        ("prefill tokens without a prefill request", _zero(prefills) & tokens, "num_prefill_requests"),
+        ("decode KV without a decode request", _zero(decodes) & _positive(columns["sum_decode_kv_tokens"]), _DECODES),
+        ("decode requests without KV", _positive(decodes) & _zero(columns["sum_decode_kv_tokens"]), _DECODE_KV),
+    ):
+        odd.note(what, wrong, batch)
+        columns[name] = _nulled(columns[name], wrong)
 
     wall = _reals(columns["wall_s"])
     unknown = _null(columns["wall_s"])
-    active = (prefills > 0) | (decodes > 0) | nobody | unread
+    active = ~(_zero(columns["num_prefill_requests"]) & _zero(columns[_DECODES]))
     impossible = ~unknown & (~np.isfinite(wall) | (wall < 0) | (wall > LONGEST_S))
     odd.note(f"durations below zero, above {LONGEST_S:.0f} s or not finite", impossible, batch)
     timeless = ~unknown & (wall == 0)
@@ -98,15 +94,22 @@ def to_passes(numbers: Sequence[int], batch: pa.RecordBatch, where: str, bad: Ba
 def _without_negative(numbers: Sequence[int], batch: pa.RecordBatch, where: str, bad: BadRows) -> pa.RecordBatch:
     keep = np.ones(batch.num_rows, dtype=bool)
     for name in _INTEGERS:
-        negative = _counts(batch.column(name)) < 0
+        negative = _integers(batch.column(name)) < 0
         for row in np.flatnonzero(negative & keep):
             bad.add(f"{where} {numbers[int(row)]}", f"{name} is {batch.column(name)[row]}, expected at least 0")
         keep &= ~negative
     return batch if keep.all() else batch.filter(pa.array(keep))
 
 
-def _counts(column: pa.Array) -> npt.NDArray[np.int64]:
-    """NULL is -0: it is nobody's count here, and stays NULL in the table."""
+def _zero(column: pa.Array) -> Flags:
+    return ~_null(column) & (_integers(column) == 0)
+
+
+def _positive(column: pa.Array) -> Flags:
+    return _integers(column) > 0
+
+
+def _integers(column: pa.Array) -> npt.NDArray[np.int64]:
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 

@@ -94,13 +94,14 @@ def _of_list(message: list[Any]) -> Iterator[Row]:
 
 def _event(event: Any) -> Row:
     """One event of vLLM."""
-    if isinstance(event, list) and event and event[0] in _FIELDS:
+    tag: Any
+    if isinstance(event, list) and event and isinstance(event[0], str) and event[0] in _FIELDS:
         tag, given = event[0], dict(zip(_FIELDS[event[0]], event[1:], strict=False))
     elif isinstance(event, dict):
         tag, given = event.get("type", event.get("event_type")), event
     else:
         tag, given = None, {}
-    if tag not in _FIELDS:
+    if not isinstance(tag, str) or tag not in _FIELDS:
         raise ValueError(f"{tag!r:.40} is no event: expected {', '.join(_FIELDS)}")
     row: Row = {"kind": _KINDS[tag], "num_blocks": None, "tier": _tier(given.get("medium"))}
     if tag == "AllBlocksCleared":

@@ -72,6 +72,7 @@ def _import(intake: Intake, file: InputFile, store: Path, options: Options) -> s
                 spool.append({"event_index": spool.rows, **row})
             if place % _STEP == 0:
                 options.step(None, f"{spool.rows:,} events")
+    options.step(None, "writing the run")
     if not spool.rows:
         raise GapscopeError(f"{file.name} holds no event that can be used: expected stored, removed or cleared blocks.")
     origin = pc.min(spool.column("time_ns")).as_py() if timed else None

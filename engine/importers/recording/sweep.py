@@ -17,6 +17,7 @@ from engine.importers.recording.identity import sweep_identity
 from engine.importers.recording.qualify import files_intact, rows_used
 from engine.importers.recording.tables import pass_rows, table_of
 from engine.importers.recording.verdict import verdict
+from engine.intake.rows import number
 from engine.jsonl import COUNT, OBJECT, TEXT, SkippedRow, Spec
 
 _SHAPE: Spec = {"shape_id": COUNT, "shape": TEXT, "step_ms": OBJECT}
@@ -61,8 +62,8 @@ def _shapes_reproduced(passes: Sequence[Mapping[str, Any]], shapes: Sequence[Map
     bad = []
     for shape in shapes:
         times = [1e3 * p["wall_time_s"] for p in passes if p["shape_id"] == shape["shape_id"] and _counts(p, shape)]
-        said = shape["step_ms"]
-        if len(times) != said.get("n") or (times and abs(float(np.mean(times)) - said.get("mean", 0)) > 6e-4):
+        said, mean = shape["step_ms"], number(shape["step_ms"].get("mean"))
+        if len(times) != said.get("n") or (times and abs(float(np.mean(times)) - (mean or 0.0)) > 6e-4):
             bad.append(f"shape {shape['shape_id']}")
     return verdict(
         "shapes_reproduced",
