@@ -28,6 +28,7 @@ INTEGER = Type("a whole number of 64 bits", lambda v: type(v) is int and -_INT64
 COUNT = Type("a whole number of at least 0", lambda v: type(v) is int and 0 <= v < _INT64)
 NUMBER = Type("a number", lambda v: type(v) is int or (type(v) is float and math.isfinite(v)))
 DURATION = Type("a number from 0 to 1e9", lambda v: NUMBER.accepts(v) and 0 <= v <= 1e9)  # seconds, 31 years
+MOMENT = Type("a number from -8e9 to 8e9", lambda v: NUMBER.accepts(v) and abs(v) <= 8e9)  # seconds that fit as ns
 TEXT = Type("text", lambda v: type(v) is str)
 OBJECT = Type("an object", lambda v: type(v) is dict)
 

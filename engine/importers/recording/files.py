@@ -14,6 +14,7 @@ from engine.jsonl import (
     COUNT,
     DURATION,
     INTEGER,
+    MOMENT,
     NUMBER,
     OBJECT,
     TEXT,
@@ -40,11 +41,11 @@ REQUEST: Spec = {
     "phase": one_of("warmup", "profile"),
     "status": one_of("ok", "error", "canceled"),
     "error": optional(TEXT),
-    "scheduled_s": NUMBER,
-    "dispatch_s": NUMBER,
-    "first_visible_s": optional(NUMBER),
-    "last_visible_s": optional(NUMBER),
-    "end_s": NUMBER,
+    "scheduled_s": MOMENT,
+    "dispatch_s": MOMENT,
+    "first_visible_s": optional(MOMENT),
+    "last_visible_s": optional(MOMENT),
+    "end_s": MOMENT,
     "input_tokens": COUNT,
     "output_tokens_requested": COUNT,
     "output_tokens": COUNT,
@@ -56,12 +57,12 @@ REQUEST: Spec = {
 PASS: Spec = {
     "iter": COUNT,
     "engine_iter": COUNT,
-    "t_start_s": NUMBER,
-    "t_sched_end_s": NUMBER,
-    "t_end_s": NUMBER,
+    "t_start_s": MOMENT,
+    "t_sched_end_s": MOMENT,
+    "t_end_s": MOMENT,
     "wall_time_s": DURATION,
-    "period_s": optional(NUMBER),
-    "worker_runq_wait_s": optional(NUMBER),
+    "period_s": optional(MOMENT),
+    "worker_runq_wait_s": optional(MOMENT),
     "num_prefill": COUNT,
     "prefill_tokens": COUNT,
     "prefill_ctx_tokens": COUNT,
@@ -83,14 +84,14 @@ PASS: Spec = {
     "kv_removed": COUNT,
     "reqs": list_of(tuple_of(TEXT, COUNT, COUNT, one_of("n", "c", "d", "r"))),
 }
-_LEAVING = list_of(tuple_of(TEXT, TEXT, COUNT, COUNT, COUNT, NUMBER))
+_LEAVING = list_of(tuple_of(TEXT, TEXT, COUNT, COUNT, COUNT, MOMENT))
 SERVED_PASS: Spec = {
     **PASS,
-    "arrivals": list_of(tuple_of(TEXT, NUMBER, COUNT, COUNT)),
+    "arrivals": list_of(tuple_of(TEXT, MOMENT, COUNT, COUNT)),
     "finished": _LEAVING,
     "finished_before": _LEAVING,
 }
-_EVENT: Spec = {"t_s": NUMBER, "seq": COUNT, "n": COUNT, "iter": optional(COUNT)}
+_EVENT: Spec = {"t_s": MOMENT, "seq": COUNT, "n": COUNT, "iter": optional(COUNT)}
 EVENTS: Mapping[str, Spec] = {
     "AllBlocksCleared": _EVENT,
     "BlockRemoved": {**_EVENT, "hashes": list_of(_HASH)},
@@ -135,7 +136,7 @@ class Recording:
 
     def ended_s(self, moment: str) -> float | None:
         """When the client stopped (``stop``), canceled what was left (``cancel``) and was done (``end``)."""
-        return need(self.identity, f"end.t_{moment}_s", optional(NUMBER), self.path)
+        return need(self.identity, f"end.t_{moment}_s", optional(MOMENT), self.path)
 
     def ns(self, seconds: float) -> int:
         """A time of the recording in nanoseconds from profile start."""
@@ -218,9 +219,9 @@ def read_recording(path: Path, skip_bad_rows: bool = False) -> Recording:
         ("scheduler.block_size", Type("a whole number of at least 1", lambda v: type(v) is int and v >= 1)),
         ("workload.trace_sha256", TEXT),
         ("end", optional(OBJECT)),
-        ("end.t_stop_s", optional(NUMBER)),
-        ("end.t_cancel_s", optional(NUMBER)),
-        ("end.t_end_s", optional(NUMBER)),
+        ("end.t_stop_s", optional(MOMENT)),
+        ("end.t_cancel_s", optional(MOMENT)),
+        ("end.t_end_s", optional(MOMENT)),
     ):
         need(identity, field_path, kind, path)
     return recording
