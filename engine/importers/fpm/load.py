@@ -13,6 +13,7 @@ from engine.bundle import BundleWriter, Check, Phase, slugify
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.identity import Identity
+from engine.importers.clients.values import count
 from engine.importers.contract import Options
 from engine.importers.fpm import capture_identity
 from engine.importers.fpm.captures import FORMS, capture_name, form_of, read_capture
@@ -110,11 +111,12 @@ def _seal(
         Check("rows_used", "fail" if bad.count else "pass", bad.words),
         *checks,
         counters(streams),
-        ranks(streams),
+        ranks(streams, count(identity.value("topology", "attention_dp"))),
         _values(passes),
         cold_check(streams, found),
     ]
-    title = options.title or f"{name}: {passes.rows:,} passes of {len(streams.names)} ranks, passes only"
+    of = "1 rank" if len(streams.names) == 1 else f"{len(streams.names)} ranks"
+    title = options.title or f"{name}: {passes.rows:,} passes of {of}, passes only"
     options.step(None, "writing the passes")
     with BundleWriter(store, "sweep", slugify(name), title, identity) as writer:
         writer.write_table("passes", passes.batches(origin or 0))
@@ -125,6 +127,7 @@ def _seal(
                 "source_files": {file.name: file.sha256 for file in files},
                 "rows_left_out": bad.count,
                 "heartbeats": passes.odd.heartbeats,
+                "segments": _segments(passes),
                 "lockstep": rule,
                 "not_recorded": _not_recorded(passes),
             },
@@ -145,6 +148,12 @@ def _not_recorded(passes: Passes) -> list[str]:
     if not passes.odd.timed:
         words.append("When a pass ran: durations only.")
     return words
+
+
+def _segments(passes: Passes) -> dict[str, int]:
+    """Passes of each part of the capture, as its producer calls them."""
+    found = passes.spool.column("segment").value_counts().to_pylist()
+    return {entry["values"]: entry["counts"] for entry in found if entry["values"] is not None}
 
 
 def _values(passes: Passes) -> Check:

@@ -18,7 +18,7 @@ _NAMED = 3
 
 
 def counters(streams: Streams) -> Check:
-    """Whether each stream counts its passes one by one: missing numbers, repeated ones, and starts from below."""
+    """Whether each stream counts its passes one by one: missing numbers, repeated ones, and resets to lower ones."""
     words, broken, stamped, seen = [], 0, 0, 0
     for number, (worker, rank) in enumerate(streams.names):
         mine = streams.counter[streams.stream == number]
@@ -27,7 +27,8 @@ def counters(streams: Streams) -> Check:
         if not len(known):
             continue
         steps = np.diff(known)
-        missing, again, back = int((steps[steps > 1] - 1).sum()), int((steps == 0).sum()), int((steps < 0).sum())
+        missing, back = int((steps[steps > 1] - 1).sum()), int((steps < 0).sum())
+        again = len(known) - len(np.unique(known))  # wherever they stand: a capture may have been taken twice
         if missing or again or back:
             broken += 1
             words.append(
@@ -39,27 +40,34 @@ def counters(streams: Streams) -> Check:
     if broken:
         more = f"; and {broken - _NAMED} more" if broken > _NAMED else ""
         return Check("counters_unbroken", "fail", "; ".join(words[:_NAMED]) + more)
-    return Check("counters_unbroken", "pass", f"{stamped:,} passes of {len(streams.names)} streams count without a gap")
+    return Check("counters_unbroken", "pass", f"{stamped:,} passes of {_streams(streams)} count without a gap")
 
 
-def ranks(streams: Streams) -> Check:
-    """Whether the ranks are 0 to the largest, each with passes that had work."""
+def _streams(streams: Streams) -> str:
+    return "1 stream" if len(streams.names) == 1 else f"{len(streams.names)} streams"
+
+
+def ranks(streams: Streams, deployed: int | None = None) -> Check:
+    """Whether every rank is there and had work, and all or none had decode passes.
+
+    ``deployed`` is how many the engine ran with; where nobody says, those up to the largest one.
+    """
     held = sorted({rank for _, rank in streams.names if rank is not None})
     if not held:
         return Check("ranks_complete", "unknown", "the passes name no rank")
-    active = {
-        rank
-        for number, (_, rank) in enumerate(streams.names)
-        if rank is not None and streams.geometry[streams.stream == number][:, [0, 3]].any()
+    work = {rank: np.zeros(2, np.bool_) for rank in held}
+    for number, (_, rank) in enumerate(streams.names):
+        if rank is not None:
+            work[rank] |= (streams.geometry[streams.stream == number][:, [0, 3]] > 0).any(axis=0)
+    decoding = any(decodes for _, decodes in work.values())
+    problems = {
+        "missing": [rank for rank in range(max(held[-1] + 1, deployed or 0)) if rank not in work],
+        "without work": [rank for rank in held if not work[rank].any()],
+        "without decode passes": [rank for rank in held if decoding and work[rank].any() and not work[rank][1]],
     }
-    lacking = [rank for rank in range(held[-1] + 1) if rank not in held]
-    idle = [rank for rank in held if rank not in active]
-    words = f"ranks {', '.join(map(str, held))}"
-    if lacking:
-        words += f"; missing {', '.join(map(str, lacking))}"
-    if idle:
-        words += f"; without work {', '.join(map(str, idle))}"
-    return Check("ranks_complete", "fail" if lacking or idle else "pass", words)
+    words = ["ranks " + ", ".join(map(str, held)) + (f" of {deployed} that the engine ran" if deployed else "")]
+    words += [f"{what}: {', '.join(map(str, found))}" for what, found in problems.items() if found]
+    return Check("ranks_complete", "fail" if len(words) > 1 else "pass", "; ".join(words))
 
 
 def name_of(worker: str | None, rank: int | None) -> str:

@@ -20,7 +20,9 @@ LONGEST_S = 600.0
 _INTEGERS = [f.name for f in SCHEMA if f.type == pa.int64() and f.name not in ("received_ns", "wire_counter")]
 _VARIANCES = [f.name for f in SCHEMA if "var_" in f.name]
 _COUNT_OF = {
-    name: name.replace("var_prefill_length", "num_prefill_requests").replace("var_decode_kv_tokens", "num_decode_requests")
+    name: name.replace("var_prefill_length", "num_prefill_requests").replace(
+        "var_decode_kv_tokens", "num_decode_requests"
+    )
     for name in _VARIANCES
 }
 _DECODES, _DECODE_KV = "num_decode_requests", "sum_decode_kv_tokens"
