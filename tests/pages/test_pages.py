@@ -16,7 +16,7 @@ from dashboard.view import PAGES
 
 WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity", "ledger", "ladder")]
 """Pages that draw charts of any pair; the ladder's need its rungs (test_ladder_page.py)."""
-COMPARING = [page for page in PAGES if page not in ("runs", "what_if", "ledger", "tools")]
+COMPARING = [page for page in PAGES if page not in ("runs", "what_if", "ledger", "tools", "source")]
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
