@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from engine.bundle import Spool
+from engine.bundle.arrays import numbers, texts
 from engine.importers.fpm.values import PASS_SCHEMA, Oddities
 
 Ints = npt.NDArray[np.int64]
@@ -63,8 +64,9 @@ class Passes:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Add passes (``PASS_SCHEMA``)."""
-        index = pa.array(np.arange(self.spool.rows, self.spool.rows + batch.num_rows))
-        self.spool.extend(pa.table([index, *batch.columns], ["pass_index", *batch.schema.names]))
+        index = numbers(np.arange(self.spool.rows, self.spool.rows + batch.num_rows))
+        named = ["pass_index", *batch.schema.names]
+        self.spool.extend(pa.RecordBatch.from_arrays([index, *batch.columns], names=named))
         known = {name: _ints(batch.column(name)) for name in (*_GEOMETRY, "counter")}
         duration = np.asarray(batch.column("duration_ns").to_numpy(zero_copy_only=False), np.float64)
         counter = np.where(known["counter"] == 0, MISSING, known["counter"])
@@ -74,19 +76,23 @@ class Passes:
     def _streams(self, batch: pa.RecordBatch) -> Ints:
         workers = batch.column("worker_id").dictionary_encode()
         worker = workers.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        rank = batch.column("dp_rank").fill_null(MISSING).to_numpy(zero_copy_only=False).astype(np.int64)
-        pairs, which = np.unique(np.stack([worker, rank]), axis=1, return_inverse=True)
-        names = [None if w < 0 else workers.dictionary[w].as_py() for w in pairs[0].tolist()]
-        ranks = [None if r == MISSING else r for r in pairs[1].tolist()]
-        numbers = [self._names.setdefault(pair, len(self._names)) for pair in zip(names, ranks, strict=True)]
-        return np.asarray(numbers, np.int64)[which.reshape(-1)]
+        rank = _ints(batch.column("dp_rank"), MISSING)
+        ranks, of_rank = np.unique(rank, return_inverse=True)
+        pairs, which = np.unique((worker + 1) * len(ranks) + of_rank, return_inverse=True)
+        known = []
+        for pair in pairs.tolist():
+            code, place = divmod(pair, len(ranks))
+            name = workers.dictionary[code - 1].as_py() if code else None
+            key = (name, None if ranks[place] == MISSING else int(ranks[place]))
+            known.append(self._names.setdefault(key, len(self._names)))
+        return np.asarray(known, np.int64)[which]
 
     def streams(self) -> Streams:
-        """All of them so far."""
-        if not self._parts:
+        """All of them. They are handed over, since they take memory that writing needs: ask once."""
+        parts, self._parts = self._parts, []
+        if not parts:
             return Streams(_none(), [], _none(), _none().astype(np.float64), _none().reshape(0, 5))
-        stream, counter, duration, geometry = (np.concatenate(part) for part in zip(*self._parts, strict=True))
-        self._parts = [(stream, counter, duration, geometry)]
+        stream, counter, duration, geometry = (np.concatenate(part) for part in zip(*parts, strict=True))
         return Streams(stream, list(self._names), counter, duration, geometry)
 
     def batches(self, shift_ns: int = 0) -> Iterator[pa.RecordBatch]:
@@ -94,15 +100,15 @@ class Passes:
         for batch in self.spool.batches(shift_ns):
             index = batch.column("pass_index").to_numpy()
             if self.phase is not None:
-                batch = batch.append_column("phase", pa.array(self.phase[index], pa.string()))
+                batch = batch.append_column("phase", texts(self.phase[index].tolist()))
             if self.step is not None:
                 steps = self.step[index]
-                batch = batch.append_column("step", pa.array(steps, mask=steps == MISSING))
+                batch = batch.append_column("step", numbers(steps, steps != MISSING))
             yield batch
 
 
-def _ints(column: pa.Array) -> Ints:
-    return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
+def _ints(column: pa.Array, null: int = 0) -> Ints:
+    return np.asarray(column.fill_null(null).to_numpy(zero_copy_only=False), np.int64)
 
 
 def _none() -> Ints:

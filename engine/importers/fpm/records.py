@@ -6,14 +6,16 @@ A record is a map or its values by position, bare or inside a recorder's ``{rece
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from operator import itemgetter
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from engine.bundle.arrays import numbers
 from engine.importers.messages import messages, noun
 from engine.intake import BadRows, InputFile
 
@@ -91,9 +93,9 @@ def as_batch(
     block: Sequence[tuple[int, Any]], where: str, bad: BadRows, told: Told
 ) -> tuple[Sequence[int], pa.RecordBatch]:
     """The messages of a block as columns, all at once where all are of the usual form, else one by one."""
-    numbers = [number for number, _ in block]
+    places = [number for number, _ in block]
     try:
-        return numbers, _all_at_once([value for _, value in block], told)
+        return places, _all_at_once([value for _, value in block], told)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, pa.ArrowException):
         pass
     good, rows = [], []
@@ -114,10 +116,10 @@ def as_batch(
 
 
 def _all_at_once(values: list[Any], told: Told) -> pa.RecordBatch:
-    received: Iterable[Any]
+    received: Sequence[Any]
     if "metrics" in values[0]:
         received, metrics = zip(*map(_ENVELOPE, values), strict=True)
-        wire: Iterable[Any] = [value.get("wire_counter") for value in values]
+        wire: Sequence[Any] = [value.get("wire_counter") for value in values]
     else:
         metrics = tuple(values)
         received = wire = [None] * len(values)
@@ -128,8 +130,7 @@ def _all_at_once(values: list[Any], told: Told) -> pa.RecordBatch:
     counts = [*zip(*map(_SCHEDULED, scheduled), strict=True), *zip(*queued, strict=True)]
     columns = [received, wire, version, worker, rank, counter, wall, *counts, [None] * len(values)]
     arrays = [_typed(column, f.type) for column, f in zip(columns, SCHEMA, strict=True)]
-    scopes = Counter(filter(None, (m.get("timing_scope") for m in metrics)))
-    told.scopes.update(scopes)
+    told.scopes.update(scope for m in metrics if (scope := m.get("timing_scope")))
     told.versions[VERSION] += len(values)
     told.wrapped += len(values) if "metrics" in values[0] else 0
     return pa.record_batch(arrays, schema=SCHEMA)
@@ -142,9 +143,12 @@ _PYTHON: dict[pa.DataType, set[type]] = {
 }
 
 
-def _typed(column: Iterable[Any], type_: pa.DataType) -> pa.Array:
-    if not set(map(type, column)) <= _PYTHON[type_]:
+def _typed(column: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    kinds = set(map(type, column))
+    if not kinds <= _PYTHON[type_]:
         raise TypeError
+    if type_ == pa.int64() and kinds == {int}:
+        return numbers(np.fromiter(column, np.int64, len(column)))
     return pa.array(column, type_)
 
 

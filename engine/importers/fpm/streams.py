@@ -12,6 +12,8 @@ COLD_AMONG = 32
 """Passes at the beginning of a stream that may be cold: compilation, capture of graphs, first touch of memory."""
 COLD_FACTOR = 3.0
 COLD_WITNESSES = 3
+COLD_SPAN = 20_000
+"""Passes after the beginning among which witnesses are looked for."""
 LOCKSTEP_SHARE = 0.9
 _WALL_SLACK = 0.01
 _NAMED = 3
@@ -80,11 +82,12 @@ def cold(streams: Streams) -> npt.NDArray[np.bool_]:
 
     A pass that has no more requests, tokens and KV than another one of its class should not take longer; one of the
     first ``COLD_AMONG`` that takes ``COLD_FACTOR`` times the median of at least ``COLD_WITNESSES`` such later passes
-    did something else besides.
+    (of the next ``COLD_SPAN``) did something else besides.
     """
     found = np.zeros(len(streams.stream), np.bool_)
     for number in range(len(streams.names)):
         mine = np.flatnonzero((streams.stream == number) & ~np.isnan(streams.duration_ns))
+        mine = mine[: COLD_AMONG + COLD_SPAN]
         geometry, duration = streams.geometry[mine], streams.duration_ns[mine]
         classes = (geometry[:, 0] > 0) * 2 + (geometry[:, 3] > 0)
         for place in range(min(COLD_AMONG, len(mine))):

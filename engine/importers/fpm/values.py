@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from engine.bundle import arrays
 from engine.importers.fpm.records import SCHEMA
 from engine.intake import BadRows
 
@@ -82,11 +83,11 @@ def to_passes(numbers: Sequence[int], batch: pa.RecordBatch, where: str, bad: Ba
     known = ~(unknown | impossible | timeless)
     duration = np.zeros(len(wall), np.int64)
     duration[known] = np.rint(wall[known] * 1e9).astype(np.int64)
-    columns["duration_ns"] = pa.array(duration, mask=~known)
+    columns["duration_ns"] = arrays.numbers(duration, known)
 
     columns["end_ns"] = columns["received_ns"]
     stood = np.where(known, duration, 0)  # a heartbeat is an instant
-    columns["start_ns"] = pc.subtract(columns["received_ns"], pa.array(stood))
+    columns["start_ns"] = pc.subtract(columns["received_ns"], arrays.numbers(stood))
     odd.timed += batch.num_rows - columns["received_ns"].null_count
     wire, own = columns["wire_counter"], columns["counter"]
     odd.rewired += int(pc.sum(pc.not_equal(wire, own)).as_py() or 0)
@@ -100,7 +101,7 @@ def _without_negative(numbers: Sequence[int], batch: pa.RecordBatch, where: str,
         for row in np.flatnonzero(negative & keep):
             bad.add(f"{where} {numbers[int(row)]}", f"{name} is {batch.column(name)[row]}, expected at least 0")
         keep &= ~negative
-    return batch if keep.all() else batch.filter(pa.array(keep))
+    return batch if keep.all() else batch.filter(arrays.numbers(keep))
 
 
 def _zero(column: pa.Array) -> Flags:
@@ -124,4 +125,4 @@ def _null(column: pa.Array) -> Flags:
 
 
 def _nulled(column: pa.Array, where: Flags) -> pa.Array:
-    return pc.if_else(pa.array(where), pa.scalar(None, column.type), column) if where.any() else column
+    return pc.if_else(arrays.numbers(where), pa.scalar(None, column.type), column) if where.any() else column
