@@ -102,20 +102,9 @@ def _seal(
 ) -> str:
     if not passes.rows:
         raise GapscopeError(f"{files[0].name} holds no pass that can be used: expected at least one record.")
-    streams = passes.streams()
-    found = cold(streams)
-    passes.phase = np.where(found, "primer", "profile").astype(object)
-    passes.step, rule = lockstep(streams)
+    checks = [Check("rows_used", "fail" if bad.count else "pass", bad.words), *checks]
+    of, rule, told = _decide(passes, count(identity.value("topology", "attention_dp")))
     origin, last = _span(passes)
-    checks = [
-        Check("rows_used", "fail" if bad.count else "pass", bad.words),
-        *checks,
-        counters(streams),
-        ranks(streams, count(identity.value("topology", "attention_dp"))),
-        _values(passes),
-        cold_check(streams, found),
-    ]
-    of = "1 rank" if len(streams.names) == 1 else f"{len(streams.names)} ranks"
     title = options.title or f"{name}: {passes.rows:,} passes of {of}, passes only"
     options.step(None, "writing the passes")
     with BundleWriter(store, "sweep", slugify(name), title, identity) as writer:
@@ -131,9 +120,20 @@ def _seal(
                 "lockstep": rule,
                 "not_recorded": _not_recorded(passes),
             },
-            qualification=checks,
+            qualification=[*checks, *told],
             profile_start_unix_ns=origin,
         )
+
+
+def _decide(passes: Passes, deployed: int | None) -> tuple[str, str, list[Check]]:
+    """Phase and step of every pass; the streams and the lockstep rule in words, and what was asked of them."""
+    streams = passes.streams()
+    found = cold(streams)
+    passes.phase = np.where(found, "primer", "profile").astype(object)
+    passes.step, rule = lockstep(streams)
+    checks = [counters(streams), ranks(streams, deployed), _values(passes), cold_check(streams, found)]
+    of = "1 rank" if len(streams.names) == 1 else f"{len(streams.names)} ranks"
+    return of, rule, checks
 
 
 def _span(passes: Passes) -> tuple[int | None, int | None]:
