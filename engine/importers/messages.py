@@ -24,13 +24,12 @@ _DAMAGED = (ValueError, msgpack.exceptions.UnpackException, RecursionError, Type
 
 def framing(head: bytes) -> Framing | None:
     """How the messages of a stream follow each other, by its first bytes; None where it is no such stream."""
-    text = head.lstrip(b" \t\r\n")
-    if text[:1] in (b"{", b"["):
-        return "json"
     for order in ("big", "little"):
         size = int.from_bytes(head[:4], order)
         if 0 < size <= MAX_MESSAGE and head[4:5] and head[4] in _CONTAINERS and _whole(head[4:], size):
             return order
+    if head.lstrip(b" \t\r\n")[:1] in (b"{", b"["):  # after the lengths, whose first byte may be one of these
+        return "json"
     if head and head[0] in _CONTAINERS | _BYTES:
         return "msgpack"
     return None

@@ -1,7 +1,8 @@
 """Events of vLLM (maps or by position, alone or in batches) and of Dynamo, each as a row of ``kv_events``.
 
-A hash is kept as an unsigned 64-bit number: an integer modulo 2^64, bytes by their first eight, big end first, text as
-hexadecimal or decimal digits. Hashes are equal only within the run.
+A hash is kept as an unsigned 64-bit number, an integer modulo 2^64: what vLLM makes of its bytes (big end first) where
+it publishes integers, so both forms of a hash are one number. Text is hexadecimal or decimal digits. Hashes are equal
+only within the run.
 """
 
 from __future__ import annotations
@@ -143,11 +144,11 @@ def block_hash(value: Any) -> int:
     if type(value) is int:
         return value % 2**64
     if isinstance(value, bytes) and value:
-        return int.from_bytes(value[:8].rjust(8, b"\0"), "big")
+        return int.from_bytes(value[-8:], "big")
     if isinstance(value, str):
         digits = value.removeprefix("0x")
         try:
-            whole = int(digits) if digits == value and value.lstrip("-").isdecimal() else int(digits[:16], 16)
+            whole = int(digits) if digits == value and value.lstrip("-").isdecimal() else int(digits[-16:], 16)
             return whole % 2**64
         except ValueError:
             pass
