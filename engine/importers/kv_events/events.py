@@ -69,7 +69,7 @@ def _of_map(message: Mapping[str, Any]) -> Iterator[Row]:
         worker = message.get("worker_id")
         for row in rows_of(message["event"]):
             time = row.get("time_ns") or _time(message)
-            yield {**row, "time_ns": time, "worker_id": None if worker is None else str(worker)}
+            yield {**row, "time_ns": time, "worker_id": row.get("worker_id") if worker is None else str(worker)}
     elif "data" in message:
         rank = count(message.get("dp_rank"))
         yield {"time_ns": _time(message), "dp_rank": rank, **_dynamo(message)}
@@ -170,7 +170,8 @@ def _ns(value: Any) -> int | None:
         return None
     if found >= _NS_BELOW_S * 1e6:
         return int(value)
-    for scale in (1e9, 1e6, 1e3):
+    for scale in (10**9, 10**6, 10**3):
         if found < _NS_BELOW_S * (1e9 / scale):
-            return round(found * scale)
+            whole, rest = divmod(value, 1)  # a product would be a float: off by a hundred nanoseconds
+            return int(whole) * scale + round(rest * scale)
     return None
