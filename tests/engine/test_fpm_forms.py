@@ -195,3 +195,56 @@ def test_one_of_four_ranks_is_no_complete_capture(gpu: dict[str, Bundle]) -> Non
     assert verdict == "fail"
     assert "missing: 1, 2, 3" in detail
     assert said(gpu["qwen3"], "ranks_complete")[0] == "pass"
+
+
+def recorded(rank: int, counters: range, scope: str | None = None) -> bytes:
+    records = [
+        {"version": 1, "counter_id": n, **one(num_decode_requests=2, sum_decode_kv_tokens=90 + n)} for n in counters
+    ]
+    held = [{**record, "dp_rank": rank, "wall_time": 0.02 + record["counter_id"] / 1e3} for record in records]
+    if scope:
+        held = [{**record, "timing_scope": scope} for record in held]
+    return b"\n".join(
+        json.dumps({"received_at_ns": 1_790_000_000 * 10**9 + n * 10**8, "metrics": record}).encode()
+        for n, record in enumerate(held)
+    )
+
+
+def test_streams_of_single_ranks_are_one_capture(tmp_path: Path) -> None:
+    folder = tmp_path / "node"
+    folder.mkdir()
+    for rank in range(3):
+        (folder / f"part{rank}").write_bytes(recorded(rank, range(5, 11)))
+    (run_id,) = import_any(folder, tmp_path / "store")
+    bundle = open_bundle(tmp_path / "store" / run_id)
+    table = bundle.table("passes")
+    assert table is not None
+    assert Counter(table["step"].to_pylist()) == dict.fromkeys(range(5, 11), 3)
+    assert said(bundle, "ranks_complete")[0] == "pass"
+    (folder / "part3").write_bytes(recorded(2, range(5, 11)))  # two of one rank: captures of their own
+    assert len(import_any(folder, tmp_path / "other")) == 4
+
+
+def test_the_producers_drift_is_in_the_identity(tmp_path: Path) -> None:
+    found = []
+    for scope in (None, "model_step_cuda"):
+        path = tmp_path / str(scope)
+        path.write_bytes(recorded(0, range(1, 4), scope))
+        (run_id,) = import_any(path, tmp_path / "store")
+        identity = open_bundle(tmp_path / "store" / run_id).identity
+        found.append([identity.value("telemetry", f"fpm_{field}") for field in ("producer", "version", "scope")])
+    recorder, native = found
+    assert recorder[1] == 1
+    assert "schedule()" in recorder[2]
+    assert native[0] == "vLLM itself"
+    assert "KV read" in native[1]
+    assert native[2] == "model_step_cuda"
+
+
+def test_a_capture_taken_twice_repeats_its_counters(tmp_path: Path) -> None:
+    path = tmp_path / "twice"
+    path.write_bytes(recorded(0, range(1, 5)) + b"\n" + recorded(0, range(1, 5)))
+    (run_id,) = import_any(path, tmp_path / "store")
+    verdict, detail = said(open_bundle(tmp_path / "store" / run_id), "counters_unbroken")
+    assert verdict == "fail"
+    assert "4 repeated, 1 reset" in detail

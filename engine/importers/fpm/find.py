@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from engine.importers.clients.values import csv_head
@@ -10,17 +10,19 @@ from engine.importers.contract import Part, Use
 from engine.importers.fpm.capture_identity import is_configuration
 from engine.importers.fpm.captures import FORMS, capture_name, form_of
 from engine.importers.fpm.load import import_capture, import_records
-from engine.importers.fpm.records import looks_like_record
+from engine.importers.fpm.records import SCHEMA, flat, looks_like_record
 from engine.importers.messages import framing, peek
 from engine.intake import InputFile, Intake
 from engine.intake.rows import parse
 
 _NOTE = "Passes without requests of a client; `gapscope attach RUN FILE` lays them under the run of the client."
+_PEEKED = 100
+_RANK = SCHEMA.get_field_index("dp_rank")
 _WORKLOAD = {"workload_label", "request_index"}
 
 
 class FpmImporter:
-    """Streams of records are a run each; the files of a reduced capture in one folder are one run."""
+    """Streams are a run each, those of single ranks in one folder one run; so are the files of a reduced capture."""
 
     name = "fpm"
     describes = (
@@ -36,18 +38,19 @@ class FpmImporter:
             if form_of(file) is not None:
                 captures.setdefault(file.folder, []).append(file)
         parts += [self._capture(intake, folder, files) for folder, files in captures.items()]
-        return [*parts, *(self._stream(intake, file) for file in intake.files if is_stream(file))]
+        return [*parts, *(self._streams(intake, files) for files in _by_capture(filter(is_stream, intake.files)))]
 
-    def _stream(self, intake: Intake, file: InputFile) -> Part:
-        form = "JSON Lines" if framing(file.head) == "json" else "msgpack"
+    def _streams(self, intake: Intake, files: list[InputFile]) -> Part:
+        form = "JSON Lines" if framing(files[0].head) == "json" else "msgpack"
+        name = files[0].base.partition(".")[0] if len(files) == 1 else capture_name(intake, files[0])
         return Part(
             format=self.name,
             tool="forward pass metrics",
-            version="1" if any(_version(record) == 1 for record in peek(file)) else None,
-            name=file.base.partition(".")[0],
+            version="1" if any(_version(record) == 1 for record in peek(files[0])) else None,
+            name=name,
             kind="sweep",
-            uses=(Use(file, f"a record per pass, as {form}"),),
-            run=partial(import_records, intake, file),
+            uses=tuple(Use(file, f"a record per pass, as {form}") for file in files),
+            run=partial(import_records, intake, name, files),
             notes=(_NOTE,),
         )
 
@@ -86,6 +89,30 @@ def is_stream(file: InputFile) -> bool:
     """Whether a file is a stream of records."""
     found = peek(file)
     return bool(found) and looks_like_record(found[0])
+
+
+def _by_capture(files: Iterable[InputFile]) -> list[list[InputFile]]:
+    """Streams that belong together: those of a folder that are of one rank each, every one of another."""
+    folders: dict[str, list[InputFile]] = {}
+    for file in files:
+        folders.setdefault(file.folder, []).append(file)
+    groups = []
+    for held in folders.values():
+        ranks = [_ranks(file) for file in held]
+        apart = all(len(found) == 1 for found in ranks) and len(frozenset().union(*ranks)) == len(held)
+        groups += [held] if apart else [[file] for file in held]
+    return groups
+
+
+def _ranks(file: InputFile) -> frozenset[int]:
+    """The ranks that the first records name."""
+    found = set()
+    for value in peek(file, _PEEKED):
+        try:
+            found.add(flat(value)[0][_RANK])
+        except ValueError:
+            continue
+    return frozenset(rank for rank in found if rank is not None)
 
 
 def _version(record: object) -> object:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,7 @@ from engine.importers.fpm.collect import Passes
 from engine.importers.fpm.records import Told, read_records
 from engine.importers.fpm.streams import cold, cold_check, counters, lockstep, ranks
 from engine.importers.fpm.values import to_passes
+from engine.importers.messages import noun
 from engine.intake import BadRows, InputFile, Intake, json_document
 
 SCOPE_RECORDER = "schedule() entered to the update of the outputs (Dynamo's instrumented scheduler)"
@@ -28,28 +30,18 @@ NATIVE_SCOPE = "model_step_cuda"
 Blocks = Iterator[tuple[Sequence[int], pa.RecordBatch]]
 
 
-def import_records(intake: Intake, file: InputFile, store: Path, options: Options) -> str:
-    """A stream of records (:mod:`engine.importers.fpm.records`); times are those of receipt, where there are any."""
+def import_records(intake: Intake, name: str, files: Sequence[InputFile], store: Path, options: Options) -> str:
+    """Streams of records (:mod:`engine.importers.fpm.records`) of one capture: one, or one per rank.
+
+    Times are those of receipt, where there are any.
+    """
     bad, told, passes = BadRows(options.skip_bad_rows), Told(), Passes(intake.scratch)
-    word = "line" if file.head.lstrip()[:1] in (b"{", b"[") else "message"
-    _read(read_records(file, bad, told), f"{file.name} {word}", bad, passes, options)
+    for file in files:
+        read(read_records(file, bad, told), f"{file.name} {noun(file)}", bad, passes, options)
     identity = Identity()
-    producer = "a recorder of forward pass metrics" if told.wrapped else "forward pass metrics as published"
-    identity.set("telemetry", "fpm_producer", producer, file.name)
-    version = next(iter(told.versions)) if len(told.versions) == 1 else None
-    identity.set("telemetry", "fpm_version", version, f"{file.name}: version")
-    scopes = sorted(told.scopes)
-    scope = ", ".join(scopes) if scopes else SCOPE_RECORDER if told.wrapped else None
-    identity.set("telemetry", "fpm_scope", scope, f"{file.name}: {'timing_scope' if scopes else 'form of the records'}")
-    identity.set(
-        "telemetry",
-        "missing_values",
-        "null is not recorded; a pass of all zeros is a heartbeat",
-        "format of the records",
-    )
-    if passes.odd.timed:
-        clock = "wall clock of the recorder: a pass ends when its record was received"
-        identity.set("telemetry", "clock", clock, f"{file.name}: received_at_ns")
+    source = ", ".join(file.name for file in files)
+    for field, value, where in _telemetry(told, bool(passes.odd.timed)):
+        identity.set("telemetry", field, value, f"{source}: {where}")
     versions = {v for v in told.versions if v is not None}
     word = ", ".join(map(str, sorted(versions))) or "none is said (the variant before version 1)"
     checks = [Check("version_known", "pass" if versions else "unknown", f"version {word}")]
@@ -57,7 +49,28 @@ def import_records(intake: Intake, file: InputFile, store: Path, options: Option
         off = passes.odd.rewired
         detail = f"{off:,} of {told.wrapped:,} records came under another number than their own"
         checks.append(Check("wire_counters_agree", "fail" if off else "pass", detail))
-    return _seal(file.base.partition(".")[0], [file], identity, passes, checks, bad, "fpm", store, options)
+    return seal(name, files, identity, passes, checks, bad, "fpm", store, options)
+
+
+def _telemetry(told: Told, timed: bool) -> Iterator[tuple[str, Any, str]]:
+    """Fields of the identity, and what each was told by: producers of one record differ in what its values mean."""
+    version: Any = next(iter(told.versions)) if len(told.versions) == 1 else None
+    if told.scopes:
+        native = set(told.scopes) == {NATIVE_SCOPE}
+        yield "fpm_producer", "vLLM itself" if native else "forward pass metrics that name their scope", "timing_scope"
+        if native:
+            version = f"{version}, variance of prefills over KV read + new tokens / 2"
+        yield "fpm_scope", ", ".join(sorted(told.scopes)), "timing_scope"
+    elif told.wrapped:
+        yield "fpm_producer", "Dynamo's instrumented scheduler, by a recorder", "form of the records"
+        yield "fpm_scope", SCOPE_RECORDER, "form of the records"
+    else:
+        yield "fpm_producer", "forward pass metrics as published", "form of the records"
+        yield "fpm_scope", None, "no timing_scope in the records"
+    yield "fpm_version", version, "version"
+    yield "missing_values", "null is not recorded; a pass of all zeros is a heartbeat", "form of the records"
+    if timed:
+        yield "clock", "wall clock of the recorder: a pass ends when its record was received", "received_at_ns"
 
 
 def import_capture(
@@ -65,7 +78,7 @@ def import_capture(
 ) -> str:
     """A reduced capture in CSV with the configuration files beside it; it keeps durations and no times."""
     bad, passes = BadRows(options.skip_bad_rows), Passes(intake.scratch)
-    _read(read_capture(file, bad), f"{file.name} line", bad, passes, options)
+    read(read_capture(file, bad), f"{file.name} line", bad, passes, options)
     identity = Identity()
     for other in settings:
         for group, name, value in capture_identity.facts(json_document(other)):
@@ -78,10 +91,11 @@ def import_capture(
     identity.set("telemetry", "fpm_scope", None, f"{file.base} does not say what latency_ms spans")
     identity.set("telemetry", "clock", "durations only", f"{file.base}: columns")
     name = capture_name(intake, file)
-    return _seal(name, [file, *settings], identity, passes, [], bad, "fpm capture", store, options)
+    return seal(name, [file, *settings], identity, passes, [], bad, "fpm capture", store, options)
 
 
-def _read(blocks: Blocks, where: str, bad: BadRows, passes: Passes, options: Options) -> None:
+def read(blocks: Blocks, where: str, bad: BadRows, passes: Passes, options: Options) -> None:
+    """Collect the passes of blocks of records; ``where`` is named before the number of a bad one."""
     with collector_paused():
         for numbers, batch in blocks:
             if batch.num_rows:
@@ -89,7 +103,7 @@ def _read(blocks: Blocks, where: str, bad: BadRows, passes: Passes, options: Opt
             options.step(None, f"{passes.rows:,} passes")
 
 
-def _seal(
+def seal(
     name: str,
     files: Sequence[InputFile],
     identity: Identity,
@@ -100,6 +114,11 @@ def _seal(
     store: Path,
     options: Options,
 ) -> str:
+    """Decide about the passes and write them as a run of kind sweep; returns its id.
+
+    Raises:
+        GapscopeError: there are none, or the store cannot be written.
+    """
     if not passes.rows:
         raise GapscopeError(f"{files[0].name} holds no pass that can be used: expected at least one record.")
     checks = [Check("rows_used", "fail" if bad.count else "pass", bad.words), *checks]
