@@ -25,7 +25,7 @@ from engine.importers.clients.sglang_bench import SglangBench
 from engine.importers.clients.vllm_bench import VllmBench
 from engine.importers.contract import Canceled, Importer, Options, Part, Plan, Use
 from engine.importers.exported import Exports
-from engine.importers.fpm import FpmImporter
+from engine.importers.fpm import FpmImporter, SelfBenchmarks
 from engine.importers.joined import join_parts
 from engine.importers.kv_events import KvEventImporter
 from engine.importers.recording import PASS_STREAMS, RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
@@ -52,6 +52,7 @@ IMPORTERS: tuple[Importer, ...] = (
     SWEEPS,
     PASS_STREAMS,
     FpmImporter(),
+    SelfBenchmarks(),
     KvEventImporter(),
     INFERENCEX,
     AIPERF,

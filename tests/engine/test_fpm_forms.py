@@ -248,3 +248,74 @@ def test_a_capture_taken_twice_repeats_its_counters(tmp_path: Path) -> None:
     verdict, detail = said(open_bundle(tmp_path / "store" / run_id), "counters_unbroken")
     assert verdict == "fail"
     assert "4 repeated, 1 reset" in detail
+
+
+def benchmark(rank: int, kind: str = "rank", done: int = 2) -> dict[str, Any]:
+    """Two points, of 2 prompts of 64 tokens and of 4 requests that decode; rank 1 is 1 ms slower."""
+
+    def passes(of: int) -> list[dict[str, Any]]:
+        prefill = {"num_prefill_requests": 2, "sum_prefill_tokens": 128, "sum_prefill_kv_tokens": 0}
+        decode = {"num_decode_requests": 4, "sum_decode_kv_tokens": 400}
+        shapes = [prefill | {"num_decode_requests": 0}, decode | {"num_prefill_requests": 0}]
+        return [
+            {"counter_id": n, "dp_rank": of, "wall_time": 0.01 * n + 0.001 * of, "scheduled_requests": shape}
+            for n, shape in enumerate(shapes, 1)
+        ]
+
+    points = [{"point_type": "prefill", "batch_size": 2}, {"point_type": "decode", "batch_size": 4}]
+    groups = [
+        {"point": point, "rank_results": [{"dp_rank": of, "fpms": [passes(of)[n]]} for of in (0, 1)]}
+        for n, point in enumerate(points)
+    ]
+    return {
+        "schema_version": 2,
+        "artifact_type": kind,
+        "status": "complete",
+        "valid": True,
+        "dp": {"rank": rank, "size": 2},
+        "coverage": {"expected_points": 2, "completed_points": done},
+        "results": [{"point": point, "fpms": [passes(rank)[n]]} for n, point in enumerate(points)],
+        "iteration_groups": groups,
+    }
+
+
+def test_a_self_benchmark_by_ranks_and_merged(tmp_path: Path) -> None:
+    found = []
+    for name, documents in {
+        "apart": [benchmark(0), benchmark(1)],
+        "merged": [benchmark(0), benchmark(0, "merged")],
+    }.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        for n, document in enumerate(documents):
+            (folder / f"file{n}").write_text(json.dumps(document, indent=1))
+        (run_id,) = import_any(folder, tmp_path / "store")
+        bundle = open_bundle(tmp_path / "store" / run_id)
+        assert bundle.kind == "sweep"
+        assert said(bundle, "ranks_complete")[0] == said(bundle, "benchmark_complete")[0] == "pass"
+        table = bundle.table("passes")
+        assert table is not None
+        keys = ("dp_rank", "counter", "segment", "duration_ns", "num_prefill_requests", "sum_decode_kv_tokens")
+        found.append(sorted(tuple(row[key] for key in keys) for row in table.to_pylist()))
+    assert found[0] == found[1]
+    assert [row[:4] for row in found[0]] == [
+        (0, 1, "prefill", 10_000_000),
+        (0, 2, "decode", 20_000_000),
+        (1, 1, "prefill", 11_000_000),
+        (1, 2, "decode", 21_000_000),
+    ]
+
+
+def test_points_without_passes_are_figures(tmp_path: Path) -> None:
+    point = {"point_type": "prefill", "batch_size": 2, "total_prefill_tokens": 128, "latency_ms": 12.5}
+    document = {"schema_version": 2, "artifact_type": "rank", "points": [point], "status": "aborted"}
+    (tmp_path / "figures").write_text(json.dumps(document))
+    (run_id,) = import_any(tmp_path / "figures", tmp_path / "store")
+    bundle = open_bundle(tmp_path / "store" / run_id)
+    assert bundle.kind == "imported_summary"
+    table = bundle.table("reported")
+    assert table is not None
+    (row,) = table.to_pylist()
+    assert (row["name"], row["value"]) == ("latency_ms", 12.5)
+    assert row["labels"] == "point_type=prefill batch_size=2 total_prefill_tokens=128"
+    assert said(bundle, "benchmark_complete") == ("fail", "figures: status is 'aborted'")
