@@ -455,10 +455,18 @@ def fpm() -> dict[str, Files]:
         for n in range(1, 7)
     ]
     head = ["num_context_tokens", "num_decode_tokens", "latency_ms"]
+    self_benchmark = {
+        "schema_version": 2,
+        "artifact_type": "rank",
+        "status": "complete",
+        "dp": {"rank": 0, "size": 1},
+        "results": [{"point": {"point_type": "decode", "batch_size": 3}, "fpms": records}],
+    }
     return {
         "fpm-recorder": {"fpm.jsonl": _lines(recorded)},
         "fpm-bare": {"fpm.jsonl": _lines(records)},
         "fpm-msgpack": {"fpm.bin": b"".join(msgpack.packb(by_place(one)) for one in records)},
+        "fpm-self-benchmark": {"benchmark.json": _json(self_benchmark)},
         "fpm-capture": {"fpm_metrics.csv": _csv(head, [[128, n, 10.0 + n] for n in range(6)])},
     }
 
