@@ -239,3 +239,12 @@ def test_passes_and_events_of_one_engine_come_together(tmp_path: Path) -> None:
     assert passes["start_ns"].to_pylist() == [980_000_000, 1_980_000_000]
     assert passes["phase"].to_pylist() == ["profile", "profile"]
     assert [row["time_ns"] for row in events(made)] == [3 * S // 2] * 3
+
+
+@pytest.mark.parametrize("clock", ["auto", "0.5"])
+def test_what_has_no_times_has_no_place_in_a_run(tmp_path: Path, clock: str) -> None:
+    """Not even a given offset would place it: a stream of durations begins nowhere."""
+    run = client_run(tmp_path / "in", exchange()[0])
+    (tmp_path / "kv.jsonl").write_bytes(lines(EVENTS))
+    with pytest.raises(GapscopeError, match="no times, so nothing places them in a run"):
+        attach(run, [tmp_path / "kv.jsonl"], tmp_path / "out", Options(), clock)

@@ -78,7 +78,7 @@ def read_engine_side(bundles: Sequence[Bundle], scratch: Path) -> EngineSide:
     """Put the runs that streams were imported into together.
 
     Raises:
-        NotAttachable: there is nothing in them, or some have epoch times and some have not.
+        NotAttachable: there is nothing in them, they have no times, or some have epoch times and some have not.
     """
     bundles = [bundle for bundle in bundles if any(bundle.rows(table) for table in TABLES_OF_ENGINE)]
     if not bundles:
@@ -159,7 +159,12 @@ def _span(spools: dict[str, Spool]) -> tuple[int, int]:
             starts.append(pc.min(spools[table].column(start)).as_py())
             ends.append(pc.max(spools[table].column(end)).as_py())
     known = [s for s in starts if s is not None], [e for e in ends if e is not None]
-    return min(known[0], default=0), max(known[1], default=max(known[0], default=0))
+    if not known[0]:
+        raise NotAttachable(
+            "The files have no times, so nothing places them in a run: import them as a run of their own, "
+            "passes can be fitted on without times."
+        )
+    return min(known[0]), max(known[1], default=max(known[0]))
 
 
 def _facts(bundles: Sequence[Bundle]) -> dict[str, dict[str, Any]]:
