@@ -11,6 +11,7 @@ from engine.importers.attach.client_side import batches
 from engine.importers.attach.engine_side import NotAttachable
 from engine.importers.attach.write import attach_streams
 from engine.importers.contract import Options, Part
+from engine.importers.passes_and_events import together
 
 _WHOLE = ("recording", "sweep", "exported run")
 """Formats that are whole runs already."""
@@ -26,13 +27,19 @@ def _is_client_part(part: Part) -> bool:
 
 
 def join_parts(parts: Sequence[Part]) -> list[Part]:
-    """The parts, those of one client and its engine in one folder as one; with several clients nothing is joined."""
+    """The parts, those of one client and its engine in one folder as one; with several clients nothing is joined.
+
+    Without a client, the passes of an engine and its KV events in one folder are one, too.
+    """
     out: list[Part] = []
     for part in parts:
         near = [other for other in parts if _folder(other) == _folder(part)]
         clients = [other for other in near if _is_client_part(other)]
         engines = [other for other in near if is_engine_part(other)]
-        if not clients or not engines or part not in (*clients, *engines):
+        passes, events = [p for p in engines if p.kind == "sweep"], [p for p in engines if p.kind != "sweep"]
+        if not clients and len(passes) == 1 and events and part in engines:
+            out += [together(part, events)] if part is passes[0] else []
+        elif not clients or not engines or part not in (*clients, *engines):
             out.append(part)
         elif len(clients) > 1:
             out.append(_noted(part) if is_engine_part(part) else part)

@@ -319,3 +319,34 @@ def test_points_without_passes_are_figures(tmp_path: Path) -> None:
     assert (row["name"], row["value"]) == ("latency_ms", 12.5)
     assert row["labels"] == "point_type=prefill batch_size=2 total_prefill_tokens=128"
     assert said(bundle, "benchmark_complete") == ("fail", "figures: status is 'aborted'")
+
+
+def test_passes_and_kv_events_of_one_folder_are_one_run(tmp_path: Path) -> None:
+    """The first pass ends at 0 s of its recorder and took 21 ms; the events are of 125 and 250 ms."""
+    folder = tmp_path / "node"
+    folder.mkdir()
+    (folder / "fpm").write_bytes(recorded(0, range(1, 5)))
+    events = [[1_790_000_000 + n / 8, [["BlockRemoved", [n], "GPU"]], 0] for n in (1, 2)]
+    (folder / "kv").write_bytes(b"".join(map(msgpack.packb, events)))
+    (run_id,) = import_any(folder, tmp_path / "store")
+    bundle = open_bundle(tmp_path / "store" / run_id)
+    assert (bundle.kind, sorted(bundle.tables)) == ("sweep", ["kv_events", "passes"])
+    table = bundle.table("kv_events")
+    assert table is not None
+    assert table["time_ns"].to_pylist() == [146_000_000, 271_000_000]
+    assert table["event_index"].to_pylist() == [0, 1]
+    assert said(bundle, "one_engine_clock")[0] == "pass"
+    assert len(bundle.lineage["source_files"]) == 2
+    assert open_bundle(tmp_path / "store" / run_id).verify() == []
+
+
+def test_kv_events_give_passes_without_times_their_clock(tmp_path: Path) -> None:
+    folder = tmp_path / "node"
+    folder.mkdir()
+    (folder / "fpm").write_text(json.dumps(one(num_decode_requests=2, sum_decode_kv_tokens=9)))
+    (folder / "kv").write_text(json.dumps({"ts": 1_790_000_000.5, "events": [{"type": "AllBlocksCleared"}]}))
+    (run_id,) = import_any(folder, tmp_path / "store")
+    bundle = open_bundle(tmp_path / "store" / run_id)
+    assert bundle.manifest["profile_start_unix_ns"] == 1_790_000_000_500_000_000
+    assert bundle.rows("kv_events") == bundle.rows("passes") == 1
+    assert said(bundle, "one_engine_clock")[0] == "unknown"
