@@ -97,6 +97,17 @@ class Spool:
             chunks = [_copied(reader.get_batch(i).column(place)) for i in range(reader.num_record_batches)]
             return pa.chunked_array(chunks, self._schema.field(place).type)
 
+    def pieces(self, columns: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        """Those of these columns that the rows may have, piece by piece in the order in which they came."""
+        self._close()
+        wanted = set(columns)
+        places = [place for place, name in enumerate(self._schema.names) if name in wanted]
+        options = pa.ipc.IpcReadOptions(included_fields=places)
+        with pa.OSFile(str(self._path), "rb") as file:
+            reader = pa.ipc.open_file(file, options=options)
+            for at in range(reader.num_record_batches):
+                yield reader.get_batch(at)
+
     def _order(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         if not self._keys:
             order = np.arange(self.rows)
