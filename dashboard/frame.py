@@ -12,6 +12,7 @@ from dashboard.compare import LABELS
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.view import PARAMS
 from engine.bundle import Bundle
+from engine.definitions import differing
 from engine.identity import FieldDiff
 
 
@@ -125,6 +126,8 @@ def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ..
             words.append(f"identity: {side.differing} differ{regime}, {side.unknown} unknown")
             if side.regime and not frame.acknowledged:
                 words.append("**not like for like**")
+            own = differing(frame.measured.bundle.identity, side.bundle.identity)
+            words += [f":orange-badge[{escape(rule)}]" for rule in own]
             if side.bundle.kind == "replay":
                 share = "not recorded" if side.coverage is None else f"{100 * side.coverage:.1f} % of modelled time"
                 words.append(f"coverage {share}")

@@ -17,6 +17,8 @@ FIRST_VISIBLE = "first chunk with visible text"
 ROLE_CHUNK = "first chunk of any kind, the role chunk included"
 FIRST_CHUNK = "first chunk of any kind"
 FIRST_SIMULATED = "first simulated token"
+FIRST_SAMPLED = "first sampled token"
+"""Of a replay: what it samples is what its client sees first."""
 FIRST_ENGINE = "first token inside the engine"
 
 TOKENS_USAGE = "server usage"
@@ -33,6 +35,7 @@ END_RESPONSE = "end of the response"
 
 TPOT_OURS = "(last visible - first visible) / (output tokens - 1), unweighted over requests, undefined for one token"
 ITL_CHUNKS = "gaps between chunks, pooled"
+ITL_SPREAD = "gaps between chunks, each spread over its tokens, pooled"
 ITL_NONE = "no times of single chunks or tokens are kept"
 PERCENTILES_LINEAR = "linear"
 ZERO_OUTPUT_COUNTED = "counted, no latency"
@@ -57,6 +60,7 @@ _FIRST: Mapping[str, str] = {
     FIRST_CONTENT: "content",
     FIRST_VISIBLE: "content",
     FIRST_SIMULATED: "content",
+    FIRST_SAMPLED: "content",
     FIRST_ENGINE: "content",
     ROLE_CHUNK: "role chunk",
     FIRST_CHUNK: "any chunk",
@@ -64,7 +68,7 @@ _FIRST: Mapping[str, str] = {
 _END: Mapping[str, str] = {END_CONTENT: "content", END_CHUNK: "any chunk", END_RESPONSE: "response"}
 _NEEDS_FIRST = ("ttft", "tpot", "itl", "ttft_admit")
 _NEEDS_END = ("tpot", "e2e")
-_NEEDS_TOKENS = ("tpot", "output_rate", "total_rate", "output_rate_per_gpu", "output_tokens")
+_NEEDS_TOKENS = ("tpot", "tpot_chunk", "output_rate", "total_rate", "output_rate_per_gpu", "output_tokens")
 
 
 def refusal(metric: str, left: Identity, right: Identity) -> Refusal | None:
@@ -84,6 +88,14 @@ def refusal(metric: str, left: Identity, right: Identity) -> Refusal | None:
                 f"The latency ends with {found[0]} on one side and {found[1]} on the other.",
                 "Record again with the times of the single chunks kept.",
             )
+    if metric == "itl":
+        rules = {side.value("definitions", "itl") for side in (left, right)}
+        if ITL_SPREAD in rules and len(rules) > 1:
+            return Refusal(
+                "Gaps are spread evenly over the tokens of a chunk on one side and stand where the chunks came on the "
+                "other.",
+                "Record with the endpoint that gives the times of the chunks (SGLang: an OpenAI backend).",
+            )
     if metric in _NEEDS_TOKENS:
         sources = {side.value("definitions", "token_source") for side in (left, right)}
         if TOKENS_REQUESTED in sources and len(sources) > 1:
@@ -94,10 +106,28 @@ def refusal(metric: str, left: Identity, right: Identity) -> Refusal | None:
     return None
 
 
+def differing(left: Identity, right: Identity) -> list[str]:
+    """The definitions by which numbers of ``right`` are other quantities than those of ``left``, in a few words."""
+    found = []
+    for field, words, classes in (("first_token", "first token", _FIRST), ("end_of_latency", "end of latency", _END)):
+        here, there = (_kind(side, field, classes, "content") for side in (right, left))
+        if None not in (here, there) and here != there:
+            found.append(f"{words}: {here}, not {there}")
+    wishes = [side.value("definitions", "token_source") == TOKENS_REQUESTED for side in (left, right)]
+    if wishes[0] != wishes[1]:
+        found.append("output tokens: asked for, not counted" if wishes[1] else "output tokens: counted, not asked for")
+    return found
+
+
+def _kind(side: Identity, field: str, classes: Mapping[str, str], usual: str) -> str | None:
+    """What a rule measures; one that nobody named counts as the usual one, an unknown one is None."""
+    rule = side.value("definitions", field)
+    return usual if rule is None else classes.get(str(rule))
+
+
 def _clash(left: Identity, right: Identity, field: str, classes: Mapping[str, str], usual: str) -> list[str] | None:
-    """Both rules in words where they are of different classes; a rule that nobody named counts as the usual one."""
-    rules = [side.value("definitions", field) for side in (left, right)]
-    kinds = [usual if rule is None else classes.get(str(rule)) for rule in rules]
+    """Both rules in words where they are of different classes."""
+    kinds = [_kind(side, field, classes, usual) for side in (left, right)]
     if None in kinds or kinds[0] == kinds[1]:
         return None
-    return [f"'{rule or usual}'" for rule in rules]
+    return [f"'{side.value('definitions', field) or usual}'" for side in (left, right)]

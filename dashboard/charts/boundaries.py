@@ -34,6 +34,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 SPLITS = {"role": "role", "turn_index": PROPERTIES["turn_index"], "input_tokens": PROPERTIES["input_tokens"]}
 _ROLES = (("root", 0.0, 1.0), ("child", 1.0, None))
 TOP = 60
+NOT_COMPARABLE = "not comparable"
 
 
 def boundaries(frame: Frame, store: Store, until: str) -> Boundaries:
@@ -56,6 +57,8 @@ def said(frame: Frame, found: Boundaries) -> list[str]:
 
 def verdict(found: Boundaries, index: int, choose: Choice, what: str, name: str) -> str:
     """One sentence: is the missing time frontend, queue, GPU or output?"""
+    if index in found.apart:
+        return f"{what} the {name} is not comparable. {found.apart[index]}"
     layers = found.layers(index, choose)
     if not layers:
         return f"{what} one of the sides has no request."
@@ -97,7 +100,8 @@ def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice
             for at, stage in enumerate(found.stages):
                 noise = None if spread is None else float(spread[at])
                 row: dict[str, object] = {"requests": words, "stage": stage.label, "layer": stage.layer}
-                rows.append(row | _beside(frame, other, groups[0], groups[index], at, noise))
+                why = NOT_COMPARABLE if index in found.apart else withheld(frame, other)
+                rows.append(row | _beside(other, groups[0], groups[index], at, noise, why))
     parts = [
         (stage.label, style.pick(COLOURS[stage.end], frame.dark), [float(own[at]) for own in means])
         for at, stage in enumerate(found.stages)
@@ -138,21 +142,23 @@ def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice
     return Answer(table, "\n\n".join(rows_.sql for rows_ in found.rows), columns, n, words, empty=empty), figure
 
 
-def _beside(
-    frame: Frame, side: Side | None, left: Group, right: Group, at: int, noise: float | None
-) -> dict[str, object]:
-    """One stage of the measured run beside that of a replay; an unlike pair has values, but no difference."""
+def withheld(frame: Frame, side: Side | None) -> str:
+    """What stands in place of a difference of an unlike pair; empty where it may be shown."""
+    return WITHHELD if side is not None and side.regime and not frame.acknowledged else ""
+
+
+def _beside(side: Side | None, left: Group, right: Group, at: int, noise: float | None, why: str) -> dict[str, object]:
+    """One stage of the measured run beside that of a replay; where ``why`` says so, values alone."""
     row: dict[str, object] = {"measured_ms": float(left.means[at]) if left.n else None, "measured_n": left.n}
     if side is None:
         return row
-    withheld = bool(side.regime) and not frame.acknowledged
-    change = float(right.means[at] - left.means[at]) if left.n and right.n and not withheld else None
+    change = float(right.means[at] - left.means[at]) if left.n and right.n and not why else None
     return row | {
         "side": side.role.name,
         "replay_ms": float(right.means[at]) if right.n else None,
         "replay_n": right.n,
         "change_ms": change,
-        "state": WITHHELD if withheld else judged_change(change, noise),
+        "state": why or judged_change(change, noise),
     }
 
 
@@ -172,6 +178,8 @@ def splits(found: Boundaries, by: str) -> list[tuple[str, Choice]]:
 def turns(frame: Frame, store: Store, found: Boundaries, side: Side) -> tuple[Answer, list[str]]:
     """The shared source-turns with the largest difference, split by layer; their names for a link."""
     index = frame.sides.index(side)
+    if index in found.apart:
+        return Answer(pa.table({}), not_recorded=f"Not comparable: {found.apart[index]}"), []
     shared = found.turns(index, frame.measured.run_id, side.run_id, frame.population)
     stages = found.stages
     layers = list(dict.fromkeys(stage.layer for stage in stages if stage.end != "dispatched"))

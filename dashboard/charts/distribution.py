@@ -37,9 +37,14 @@ def samples(frame: Frame, store: Store, metric: Metric) -> list[tuple[Side, Samp
 
 
 def curve(
-    frame: Frame, metric: Metric, found: Sequence[tuple[Side, Sample]], kind: str, log: bool
+    frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side, Sample]], kind: str, log: bool
 ) -> tuple[Answer, Figure]:
-    """ECDF, tail, percentile curve or quantile-quantile plot."""
+    """ECDF, tail, percentile curve or quantile-quantile plot; what is not comparable has no point in the last."""
+    apart = {
+        side.run_id: str(said)
+        for side, _ in found[1:]
+        if (said := refused(store, frame.measured.run_id, side.run_id, metric.name))
+    }
     axis = Axis(f"{metric.label}, {metric.unit}", log=log and _positive(found))
     drawn = [(side.role, side.name, one) for side, one in found]
     if kind == "ecdf":
@@ -49,7 +54,11 @@ def curve(
     elif kind == "percentile":
         figure = figures.percentile_curve(drawn, axis, frame.estimator, dark=frame.dark)
     else:
-        pairs = [(side.role, side.name, *quantile_pairs(found[0][1], one)[1:]) for side, one in found[1:]]
+        pairs = [
+            (side.role, side.name, *quantile_pairs(found[0][1], one)[1:])
+            for side, one in found[1:]
+            if side.run_id not in apart
+        ]
         y = Axis(f"replay {metric.label}, {metric.unit}", log=axis.log)
         figure = figures.quantile_quantile(
             pairs, Axis(f"measured {metric.label}, {metric.unit}", log=axis.log), y, dark=frame.dark
@@ -69,7 +78,16 @@ def curve(
     everywhere = all(one.not_recorded for _, one in found)
     words = f"{metric.label}: {metric.definition}. {undefined} {missing}".strip()
     told = Answer(pa.concat_tables(rows), sql, columns, n, words, missing if everywhere else None)
-    return (replace(told, empty=NOT_DRAWN[kind]) if told.rows.num_rows and kind in NOT_DRAWN else told), figure
+    told = replace(told, partly=" ".join(_apart(side, apart[side.run_id]) for side, _ in found if side.run_id in apart))
+    if kind == "qq" and apart and not figure["data"]:
+        told = replace(told, empty="These values are not comparable, so no quantile is drawn against another.")
+    elif told.rows.num_rows and kind in NOT_DRAWN:
+        told = replace(told, empty=NOT_DRAWN[kind])
+    return told, figure
+
+
+def _apart(side: Side, why: str) -> str:
+    return f"Values of {side.role.name} and measured are shown, and not comparable: {why}"
 
 
 def _ecdf_rows(side: Side, one: Sample) -> pa.Table:

@@ -230,4 +230,4 @@ def as_markdown(title: str, answer: Answer, lines: Sequence[str], link: str) -> 
 
 
 def _without_colour(text: str) -> str:
-    return re.sub(r":[a-z]+\[([^\]]*)\]", r"\1", text).replace("\\", "")
+    return re.sub(r":[a-z-]+\[([^\]]*)\]", r"\1", text).replace("\\", "")

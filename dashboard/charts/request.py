@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 
 from dashboard.charts import style
 from dashboard.charts.answer import Answer, Column
+from dashboard.compare.rows import refused
 from dashboard.frame import Frame, Side
 from dashboard.metrics import METRICS
 from dashboard.queries import request
@@ -72,17 +73,19 @@ def turns(frame: Frame, store: Store, metric_name: str) -> Answer:
         Column("replay", f"{metric.label}, replay ({unit})", decimals),
         Column("difference", f"Difference ({unit})", decimals.replace("%", "%+")),
     ]
+    said = refused(store, frame.measured.run_id, other, metric_name)
     rows = result.rows()
     for row in rows:
         for name in ("measured", "replay", "difference"):
-            row[name] = metric.shown(row.get(name))
+            row[name] = None if said and name == "difference" else metric.shown(row.get(name))
     shown = pa.Table.from_pylist(rows) if rows else pa.table({})
     n = {
         run_id: None if result.not_recorded else sum(row[f"{name}_status"] is not None for row in rows)
         for name, run_id in (("replay", other), ("measured", frame.measured.run_id))
     }
     words = f"{metric.label}: {metric.definition}. n: turns in the table, at most {request.TURNS}."
-    return Answer(shown, result.sql, columns, n, words, result.not_recorded)
+    told = Answer(shown, result.sql, columns, n, words, result.not_recorded)
+    return replace(told, partly=f"Not comparable: {said}") if said and not told.not_recorded else told
 
 
 def states(chosen: Chosen) -> list[str]:
@@ -160,16 +163,21 @@ def boundaries(frame: Frame, store: Store, chosen: Chosen) -> Answer:
     """
     rows: list[dict[str, Any]] = []
     again = _repeats(frame, store, chosen)
+    apart = {
+        name
+        for name, metric in (("first_visible_ns", "ttft"), ("last_visible_ns", "e2e"))
+        if frame.replay and refused(store, frame.measured.run_id, frame.replay.run_id, metric)
+    }
     for name, label in BOUNDARIES:
         row: dict[str, Any] = {"boundary": label}
         for side, found in chosen.sides:
             first = _first_pass(store, side, found) if name == "first_pass" else found.since_dispatch_ms(name)
             row[side.role.name] = first
         measured, replay = row.get(frame.measured.role.name), row.get(frame.replay.role.name) if frame.replay else None
-        row["difference"] = None if measured is None or replay is None else replay - measured
+        row["difference"] = None if measured is None or replay is None or name in apart else replay - measured
         others = [at for one in again if name in one.row and (at := one.since_dispatch_ms(name)) is not None]
         row["noise"] = None if measured is None or not others else max(abs(other - measured) for other in others)
-        row["against"] = _against(row["difference"], row["noise"])
+        row["against"] = "not comparable" if name in apart else _against(row["difference"], row["noise"])
         rows.append(row)
     numbers = [*(side.role.name for side, _ in chosen.sides), "difference", "noise"]
     kinds = [("boundary", pa.string()), *((name, pa.float64()) for name in numbers), ("against", pa.string())]

@@ -14,6 +14,7 @@ import numpy as np
 
 from dashboard.compare.decomposition import clock_problem
 from dashboard.compare.noise import COVERED, closed_lanes, lane_weights
+from dashboard.compare.rows import refused
 from dashboard.metrics import METRICS, MS_PER_NS, Estimator, Population
 from dashboard.queries.stages import NEARLY_ALL, Flags, Floats, Ints, StageRows, mostly, pairs, stage_rows
 from dashboard.samples import percentile
@@ -100,7 +101,8 @@ class Boundaries:
     """The stages of several runs over one population, the measured one first.
 
     ``until`` is ``ttft`` or ``e2e``: the stages end there. ``repeats`` are other runs of the measured experiment; one
-    that did not record what the others did is left out. ``problem`` is a sentence where clocks do not agree.
+    that did not record what the others did is left out. ``problem`` is a sentence where clocks do not agree, ``apart``
+    says of runs by their place why their first or last token is another moment than that of the measured run.
     """
 
     def __init__(
@@ -113,6 +115,8 @@ class Boundaries:
     ) -> None:
         self.until, self._store, self._runs = until, store, tuple(run_ids)
         self.problem = clock_problem(store, *run_ids)
+        found = [_apart(store, run_ids[0], run_id, until) for run_id in run_ids]
+        self.apart = {index: said for index, said in enumerate(found) if said}
         self.rows = [stage_rows(store, run_id) for run_id in run_ids]
         self._closed = closed_lanes(store, run_ids[0])
         self._moments = [_moments(rows) for rows in self.rows]
@@ -217,7 +221,12 @@ class Boundaries:
         return np.asarray((high - low) / 2 * MS_PER_NS)
 
     def layers(self, index: int, choose: Choice) -> list[Change]:
-        """What a run adds to each layer after dispatch, the measured run taken off; the total comes last."""
+        """What a run adds to each layer after dispatch, the measured run taken off; the total comes last.
+
+        Empty where a side has no request, or they are not comparable.
+        """
+        if index in self.apart:
+            return []
         stages = self.stages
         names = list(dict.fromkeys(stage.layer for stage in stages if stage.end != "dispatched"))
         sums = np.array([[float(stage.layer == name) for stage in stages] for name in names])
@@ -259,6 +268,12 @@ def members(store: Store, run_id: str, population: Population) -> Flags:
     kept = np.zeros(len(rows), np.bool_)
     kept[shared.measured] = True
     return chosen & kept
+
+
+def _apart(store: Store, measured: str, other: str, until: str) -> str:
+    """Why the stages of two runs end at other moments, in sentences; the first token bounds a stage of either end."""
+    found = (refused(store, measured, other, metric) for metric in dict.fromkeys((until, "ttft")))
+    return next((str(said) for said in found if said), "")
 
 
 def _moments(rows: StageRows) -> dict[str, Floats]:

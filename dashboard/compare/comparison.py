@@ -16,7 +16,6 @@ from dashboard.metrics import (
     HEADLINE_METRICS,
     HEADLINE_STATISTICS,
     MEASURES,
-    METRICS,
     Estimator,
     Population,
     Window,
@@ -27,6 +26,7 @@ from dashboard.queries.ranges import lanes
 from dashboard.queries.totals import totals
 from dashboard.store import Store
 from engine.bundle import make_label
+from engine.definitions import Refusal
 from engine.errors import GapscopeError
 
 RATES = ("request_rate", "output_rate", "total_rate", "output_rate_per_gpu")
@@ -258,10 +258,12 @@ def _warnings(
             found.append(Warn("fitted", f"The timing model was fitted on the measured run itself: {phases}."))
     if population.matched:
         found.append(Warn("subset", "Matched source-turns are a diagnostic subset, not the headline."))
-    for name in dict.fromkeys(row.key.metric for row in rows):
-        if said := refused(store, *pair, name):
-            label = METRICS[name].label if name in METRICS else MEASURES[name].label
-            found.append(Warn("definitions", f"{label} is not comparable. {said}"))
+    apart: dict[Refusal, list[str]] = {}
+    for key in {row.key.metric: row.key for row in rows}.values():
+        if said := refused(store, *pair, key.metric):
+            apart.setdefault(said, []).append(key.label)
+    for said, labels in apart.items():
+        found.append(Warn("definitions", f"{', '.join(labels)}: not comparable. {said}"))
     weak = [str(row.key) for row in rows if row.weak]
     if weak:
         found.append(Warn("support", f"Too few values for {', '.join(weak)}: a percentile p needs 1/(1-p) of them."))

@@ -99,8 +99,10 @@ class Decomposition:
 
     @property
     def gap(self) -> float | None:
-        """Replay less measured, in ms."""
-        return None if self.measured is None or self.replay is None else self.replay - self.measured
+        """Replay less measured, in ms; None where a side has no mean, or the two are not comparable."""
+        if not self.parts or self.measured is None or self.replay is None:
+            return None
+        return self.replay - self.measured
 
     def part(self, name: str) -> Part:
         """One part by name."""

@@ -80,7 +80,7 @@ def judge(store: Store, measured: str, replay: str, gate: Gate, estimator: Estim
     left = number(store, measured, gate.key, gate.population.for_side(replay), estimator)
     right = number(store, replay, gate.key, gate.population.for_side(measured), estimator)
     missing = right.why or f"{gate.key} is undefined"
-    if gate.kind != "range" and (said := refused(store, measured, replay, gate.key.metric)):
+    if gate.kind != "range" and (said := refused(store, measured, replay, gate.key)):
         return GateResult(gate, "fail", None, left.value, right.value, f"not comparable: {said}")
     if right.value is None:
         return GateResult(gate, "fail", None, left.value, None, f"not comparable: replay: {missing}")

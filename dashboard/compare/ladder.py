@@ -15,11 +15,13 @@ from dashboard.catalogue import RunEntry
 from dashboard.compare.climb import TOP, Change, Climb, Gap, Setting, Step
 from dashboard.compare.noise import Noise, noise
 from dashboard.compare.numbers import Key, Number, number
+from dashboard.compare.rows import refused
 from dashboard.metrics import HEADLINE, LADDER_NUMBERS, Estimator, Population
 from dashboard.queries import coverage
 from dashboard.queries.identity import identity, repeats
 from dashboard.queries.parity import checks
 from dashboard.store import Store
+from engine.definitions import Refusal
 from engine.knobs import BY_NAME
 from engine.ladder.rungs import PARITY_RUNG, RUNGS
 
@@ -88,6 +90,7 @@ def _climb(
         key: noise(store, measured, key, population.for_side(base), estimator, same, values[key][TOP]) for key in keys
     }
     rungs = list(runs)
+    apart = {key: said for key in keys if (said := refused(store, measured, base, key))}
     taken = {rung: _taken(store, rung, run_id) for rung, run_id in runs.items()}
     found = tuple(
         Step(
@@ -95,14 +98,24 @@ def _climb(
             right,
             (runs[left], runs[right]),
             tuple(sorted(taken[right] - taken[left] | {right})),
-            {key: _change(values[key], left, right, spreads[key]) for key in keys},
+            {
+                key: _refused(values[key], left, right, apart[key])
+                if right == TOP and key in apart
+                else _change(values[key], left, right, spreads[key])
+                for key in keys
+            },
         )
         for left, right in pairwise(rungs)
     )
     settings = _settings(store, measured, base)
     own_scheduler = any(setting.rung == SETTINGS["scheduler"] for setting in settings)
     exact = not own_scheduler and _exact_scheduler(store, runs)
-    gaps = {key: replace(_gap(key, values[key], spreads[key], found), exact_scheduler=exact) for key in keys}
+    gaps = {
+        key: Gap(key, values[key][0], values[key][TOP], None, None, why=f"not comparable: {apart[key]}")
+        if key in apart
+        else replace(_gap(key, values[key], spreads[key], found), exact_scheduler=exact)
+        for key in keys
+    }
     return Climb(measured, base, population, estimator, runs, found, gaps, settings, _foreign(store, runs))
 
 
@@ -134,6 +147,11 @@ def _taken(store: Store, rung: int, run_id: str) -> frozenset[int]:
     told = () if rung in (0, TOP) else (store.bundle(run_id).lineage.get("ladder") or {}).get("taken") or ()
     named = {one.number for one in RUNGS if one.taken in told}
     return below & (named | {n for number in named for n in IMPLIED.get(number, ())} | {rung}) if named else below
+
+
+def _refused(values: Mapping[int, Number], left: int, right: int, why: Refusal) -> Change:
+    """The step to the measurement of a number that is another quantity there."""
+    return Change(left, values[left], values[right], None, None, None, f"not comparable: {why}")
 
 
 def _change(values: Mapping[int, Number], left: int, right: int, spread: Noise | None) -> Change:

@@ -7,11 +7,13 @@ from typing import Literal
 
 from dashboard.compare.noise import Noise, noise
 from dashboard.compare.numbers import Key, Number, number
-from dashboard.compare.rows import Row, compare_number
+from dashboard.compare.rows import Row, compare_number, refused
 from dashboard.metrics import HEADLINE_METRICS, HEADLINE_STATISTICS, Estimator, Population, Window
 from dashboard.store import Store
 
-Place = Literal["inside both", "inside the repeats", "inside the bootstrap", "outside both", "unknown"]
+Place = Literal[
+    "inside both", "inside the repeats", "inside the bootstrap", "outside both", "unknown", "not comparable"
+]
 
 
 def headline_keys(window: Window) -> tuple[Key, ...]:
@@ -37,18 +39,22 @@ def repeat_rows(
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One number of a replay against both measures of noise of the measured run; a measure is None where unknown."""
+    """One number of a replay against both measures of noise of the measured run; a measure is None where unknown.
+
+    ``refused`` says why the number is another quantity on the other side; there is no gap then, and no place.
+    """
 
     key: Key
     run: Number
     replay: Number
     repeats: Noise | None
     bootstrap: Noise | None
+    refused: str = ""
 
     @property
     def gap(self) -> float | None:
-        """replay / run - 1; None where a side is unknown or the run's value is zero."""
-        if self.run.value is None or self.replay.value is None or not self.run.value:
+        """replay / run - 1; None where a side is unknown, the run's value is zero, or they are not comparable."""
+        if self.refused or self.run.value is None or self.replay.value is None or not self.run.value:
             return None
         return self.replay.value / self.run.value - 1
 
@@ -56,6 +62,8 @@ class Standing:
     def place(self) -> Place:
         """Which measures hold the replay's value; ``unknown`` where a value or every measure is missing."""
         value = self.replay.value
+        if self.refused:
+            return "not comparable"
         if value is None or self.run.value is None or not (self.repeats or self.bootstrap):
             return "unknown"
         repeats = self.repeats is not None and self.repeats.holds(value)
@@ -84,7 +92,9 @@ def standings(
         right = number(store, replay, key, population, estimator)
         spread = noise(store, run_id, key, population, estimator, repeats, left) if repeats else None
         spread = spread if spread and spread.kind == "repeats" else None
-        return Standing(key, left, right, spread, noise(store, run_id, key, population, estimator, (), left))
+        drawn = noise(store, run_id, key, population, estimator, (), left)
+        said = refused(store, run_id, replay, key)
+        return Standing(key, left, right, spread, drawn, str(said) if said else "")
 
     def make() -> tuple[Standing, ...]:
         return tuple(one(key) for key in headline_keys(window))

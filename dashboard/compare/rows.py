@@ -54,9 +54,24 @@ def judged_change(change: float | None, spread: float | None) -> str:
     return "~ inside the noise" if abs(change) <= spread else "outside the noise"
 
 
-def refused(store: Store, measured: str, replay: str, metric: str) -> Refusal | None:
-    """Why a metric of two runs is not one and the same quantity by their definitions; None where it may be."""
-    return refusal(metric, store.bundle(measured).identity, store.bundle(replay).identity)
+_MADE_OF = {"in_flight.little": "e2e"}
+"""Numbers that are made of a metric and share what can be said of it."""
+NO_ROWS = Refusal(
+    "One side is a summary: figures of a tool by its own rules, without rows.",
+    "Import the records of the run as well.",
+)
+
+
+def refused(store: Store, measured: str, replay: str, metric: str | Key) -> Refusal | None:
+    """Why a metric or number of two runs is not one and the same quantity by their definitions; None where it may be.
+
+    A summary without rows is never differenced.
+    """
+    left, right = store.bundle(measured), store.bundle(replay)
+    if "imported_summary" in (left.kind, right.kind):
+        return NO_ROWS
+    name = metric if isinstance(metric, str) else _MADE_OF.get(str(metric), metric.metric)
+    return refusal(name, left.identity, right.identity)
 
 
 def compare_number(
@@ -69,7 +84,7 @@ def compare_number(
 ) -> Row:
     """One number on both sides, with gap, noise and state; ``repeats`` are other runs of the measured experiment."""
     measured, replay = pair
-    said = refused(store, measured, replay, key.metric)
+    said = refused(store, measured, replay, key)
     own = population.for_side(replay)
     left = number(store, measured, key, own, estimator)
     right = number(store, replay, key, population.for_side(measured), estimator)

@@ -26,7 +26,7 @@ draw(
     frame,
     "curve",
     f"{chosen.label} ({chosen.unit}): {titles[kind]}",
-    *distribution.curve(frame, chosen, found, kind, log),
+    *distribution.curve(frame, store, chosen, found, kind, log),
 )
 for side in frame.replays:
     draw(

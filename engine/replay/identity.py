@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 
 from engine import knobs as knob_table
 from engine.bundle import Bundle, replay_lineage
+from engine.definitions import FIRST_SAMPLED, ZERO_OUTPUT_COUNTED
 from engine.errors import GapscopeError
 from engine.identity import FIELDS, Identity
 from engine.replay.counterfactual import Counterfactual
@@ -128,9 +129,9 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
                 "clock": "one simulated clock",
             },
             "definitions": {
-                "first_token": "first sampled token",
+                "first_token": FIRST_SAMPLED,
                 "token_source": "sampled tokens that reached the client",
-                "zero_output": "counted, no latency",
+                "zero_output": ZERO_OUTPUT_COUNTED,
             },
         },
     )

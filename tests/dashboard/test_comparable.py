@@ -6,24 +6,36 @@ import json
 from pathlib import Path
 
 import pytest
+import small_runs
 
-from dashboard.compare import compare
+from dashboard.compare import Row, compare, compare_number
 from dashboard.compare.gates import Gate, judge
-from dashboard.metrics import HEADLINE, Estimator
+from dashboard.compare.ladder import climb
+from dashboard.compare.numbers import Key
+from dashboard.compare.repeats import standings
+from dashboard.compare.rows import refused
+from dashboard.metrics import HEADLINE, Estimator, Window
 from dashboard.store import Store
+from engine.bundle import BundleWriter
 from engine.definitions import (
     END_CHUNK,
     END_CONTENT,
     FIRST_CONTENT,
+    FIRST_SAMPLED,
+    ITL_CHUNKS,
+    ITL_SPREAD,
     ROLE_CHUNK,
     TOKENS_REQUESTED,
     TOKENS_USAGE,
+    differing,
     refusal,
 )
+from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.importers import import_any
 
 DATA = Path(__file__).parents[1] / "data"
+SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
 def identity(**definitions: str) -> Identity:
@@ -45,6 +57,10 @@ def identity(**definitions: str) -> Identity:
         ("tpot", {"token_source": TOKENS_REQUESTED}, {"token_source": TOKENS_USAGE}, True),
         ("output_rate", {"token_source": TOKENS_REQUESTED}, {"token_source": TOKENS_USAGE}, True),
         ("request_rate", {"token_source": TOKENS_REQUESTED}, {"token_source": TOKENS_USAGE}, False),
+        ("ttft", {"first_token": ROLE_CHUNK}, {"first_token": FIRST_SAMPLED}, True),  # a replay
+        ("ttft", {"first_token": FIRST_CONTENT}, {"first_token": FIRST_SAMPLED}, False),
+        ("itl", {"itl": ITL_SPREAD}, {"itl": ITL_CHUNKS}, True),
+        ("itl", {"itl": ITL_SPREAD}, {"itl": ITL_SPREAD}, False),
     ],
 )
 def test_which_rules_can_stand_side_by_side(metric: str, left: dict, right: dict, refused: bool) -> None:
@@ -53,6 +69,22 @@ def test_which_rules_can_stand_side_by_side(metric: str, left: dict, right: dict
     if found:
         assert found.reason.endswith(".")
         assert found.remedy.endswith(".")
+
+
+def test_what_differs_in_a_few_words_read_from_the_right_side() -> None:
+    bench = identity(first_token=ROLE_CHUNK, end_of_latency=END_CHUNK, token_source=TOKENS_REQUESTED)
+    usual = identity(first_token=FIRST_CONTENT, token_source=TOKENS_USAGE)
+    assert differing(usual, bench) == [
+        "first token: role chunk, not content",
+        "end of latency: any chunk, not content",
+        "output tokens: asked for, not counted",
+    ]
+    assert differing(bench, usual) == [
+        "first token: content, not role chunk",
+        "end of latency: content, not any chunk",
+        "output tokens: counted, not asked for",
+    ]
+    assert differing(bench, bench) == differing(usual, identity(first_token="a rule nobody knows")) == []
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +115,57 @@ def test_a_role_chunk_is_no_first_token(store: Store) -> None:
     parts = next(one for one in found.decompositions if one.metric == "ttft")
     assert parts.parts == ()
     assert parts.note.startswith("Not comparable")
+    assert parts.gap is None
+    assert parts.measured is not None
+
+
+def test_what_is_made_of_a_refused_number_is_refused(store: Store) -> None:
+    """Requests in flight by Little's law hold the mean E2E; those that were counted do not."""
+    pair = store.find("detailed").run_id, store.find("bare").run_id
+    assert "The latency ends with" in compare_of(store, pair, "in_flight.little").reason
+    assert compare_of(store, pair, "in_flight.observed").gap is not None
+
+
+def compare_of(store: Store, pair: tuple[str, str], key: str) -> Row:
+    return compare_number(store, pair, Key.parse(key), HEADLINE, Estimator.LINEAR, ())
+
+
+def test_a_replay_is_not_held_against_a_role_chunk(tmp_path: Path) -> None:
+    """Our own replays say of themselves what they sample: that is content."""
+    predicted = next(SAMPLES.glob("tight8-predicted-*"))
+    bare = small_runs.write(tmp_path, "bare", [small_runs.request("a")], record=bench_identity())
+    found = Store([SAMPLES, tmp_path])
+    pair = bare, predicted.name
+    assert refused(found, *pair, "ttft") is not None
+    assert refused(found, *pair, "request_rate") is None
+    climbed = climb(found, *pair)
+    ttft, rate = climbed.gaps[Key.parse("ttft.mean")], climbed.gaps[Key.parse("request_rate.fixed")]
+    assert ttft.gap is None
+    assert ttft.why.startswith("not comparable: The first token is")
+    assert climbed.steps[-1].changes[Key.parse("ttft.mean")].difference is None
+    assert (rate.gap, rate.why) == (rate.measured.value - rate.prediction.value, "")
+    place = standings(found, *pair, (), HEADLINE, Estimator.LINEAR, Window.FIXED)
+    told = {str(one.key): one for one in place}
+    assert (told["ttft.mean"].place, told["ttft.mean"].gap) == ("not comparable", None)
+    assert told["request_rate.fixed"].gap is not None
+
+
+def bench_identity() -> Identity:
+    record = small_runs.identity()
+    record.set("definitions", "first_token", ROLE_CHUNK, "test")
+    return record
+
+
+def test_a_summary_is_never_differenced(tmp_path: Path) -> None:
+    with BundleWriter(tmp_path, "imported_summary", "s", "s", small_runs.identity()) as writer:
+        summary = writer.seal()
+    run = small_runs.write(tmp_path, "m", [small_runs.request("a")])
+    found = Store([tmp_path])
+    said = refused(found, run, summary, "request_rate")
+    assert said is not None
+    assert "without rows" in said.reason
+    with pytest.raises(GapscopeError, match="imported_summary without requests"):
+        compare(found, run, summary)
 
 
 def test_a_gate_on_it_fails_with_the_reason(store: Store) -> None:

@@ -112,7 +112,7 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
         end_of_latency=words.END_CONTENT if detailed else words.END_CHUNK,
         token_source=_token_source(native, doubtful, least),
         tpot=words.TPOT_OURS if detailed else _LATENCIES["tpot"],
-        itl="gaps between chunks, each spread over its tokens, pooled" if native else words.ITL_CHUNKS,
+        itl=words.ITL_SPREAD if native else words.ITL_CHUNKS,
         percentiles=words.PERCENTILES_LINEAR,
         throughput_denominator="the whole benchmark call",
         zero_output=words.ZERO_OUTPUT_COUNTED,
