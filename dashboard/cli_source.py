@@ -63,6 +63,7 @@ def _text(told: Source, form: str) -> str:
     markdown = form == "markdown"
     figures = [
         (
+            "warm-up" if figure.scope == "warmup" else figure.scope,
             figure.key.label if figure.key else figure.name,
             figure.statistic,
             shown_unit(figure.unit),
@@ -82,7 +83,7 @@ def _text(told: Source, form: str) -> str:
         "Not recorded": "\n".join(f"- {sentence}" for sentence in told.not_recorded),
         "What the numbers of the rows mean": grid(("definition", "rule", "source"), told.definitions, markdown),
         "The tool's own figures beside ours": grid(
-            ("metric", "statistic", "unit", "the tool", "ours", "difference", "why"), figures, markdown
+            ("about", "metric", "statistic", "unit", "the tool", "ours", "difference", "why"), figures, markdown
         )
         if figures
         else "",

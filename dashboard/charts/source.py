@@ -12,6 +12,7 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column, answer
+from dashboard.charts.cohort import successes
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.charts.runs import LIGHTS, MARKS
 from dashboard.charts.style import TOOLS
@@ -23,6 +24,8 @@ from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import telemetry
 from dashboard.view import PARAMS
 
+ABOUT = {"run": "run", "warmup": "warm-up"}
+"""What a figure is about, where ours can stand beside it."""
 _WORDS = {"fail": "failed", "unknown": "unknown", "pass": "passed"}
 
 
@@ -67,7 +70,7 @@ def files(told: Source) -> Answer:
     """The files that were read, with their digests."""
     rows = pa.table({"file": [name for name, _ in told.files], "sha256": [digest for _, digest in told.files]})
     columns = [Column("file", "File", width=420), Column("sha256", "SHA-256", width=520)]
-    return Answer(rows, "", columns, _n(told), empty="The run does not say which files it was made from.")
+    return Answer(rows, "", columns, empty="The run does not say which files it was made from.")
 
 
 def definitions(told: Source) -> Answer:
@@ -75,12 +78,13 @@ def definitions(told: Source) -> Answer:
     names = ("field", "rule", "source")
     rows = pa.table({name: [one[place] for one in told.definitions] for place, name in enumerate(names)})
     columns = [Column("field", "Definition", width=180), Column("rule", "Rule", width=480), Column("source", "Source")]
-    return Answer(rows, "", columns, _n(told), empty="The run does not say how its numbers are defined.")
+    return Answer(rows, "", columns, empty="The run does not say how its numbers are defined.")
 
 
-def beside(told: Source) -> Answer:
+def beside(frame: Frame, told: Source) -> Answer:
     """The tool's figures that are of a number of ours, with the difference and what explains it."""
     columns = [
+        Column("about", "About", width=70),
         Column("metric", "Metric", pinned=True),
         Column("statistic", "Statistic"),
         Column("unit", "Unit"),
@@ -92,10 +96,14 @@ def beside(told: Source) -> Answer:
         Column("name", "Its name", width=200),
     ]
     floats = ("told", "ours", "difference", "relative")
-    rows = _rows([own_row(figure) for figure in told.beside], [column.name for column in columns], floats)
-    words = "Difference: the tool's figure minus ours, over the population, estimator and window chosen above."
+    found = [{"about": ABOUT[figure.scope], **own_row(figure)} for figure in told.beside]
+    rows = _rows(found, [column.name for column in columns], floats)
+    words = (
+        "Difference: the tool's figure minus ours, over the population, estimator and window chosen above; of the "
+        "warm-up over its requests. n: successes of that population."
+    )
     empty = "The tool left no figure that is of a number of ours."
-    return Answer(rows, told.sql, columns, _n(told), words, empty=empty)
+    return Answer(rows, told.sql, columns, successes(frame, widgets.store()), words, empty=empty)
 
 
 def others(told: Source, text: str) -> Answer:
@@ -115,7 +123,7 @@ def others(told: Source, text: str) -> Answer:
     wanted = text.lower().split()
     shown = [{name: getattr(figure, name) for name in names} for figure in told.others if _holds(figure, wanted)]
     empty = "No figure of the tool holds these words." if wanted else "The tool left no other figure."
-    return Answer(_rows(shown, names, ("value",)), told.sql, columns, _n(told), empty=empty)
+    return Answer(_rows(shown, names, ("value",)), told.sql, columns, empty=empty)
 
 
 def _holds(figure: Told, words: Sequence[str]) -> bool:
@@ -142,7 +150,3 @@ def over_time(frame: Frame, name: str, unit: str) -> tuple[Answer, Figure]:
 def _rows(rows: Sequence[dict[str, Any]], names: Sequence[str], floats: Sequence[str]) -> pa.Table:
     types = {name: pa.float64() if name in floats else pa.int64() if name == "n" else pa.string() for name in names}
     return pa.table({name: pa.array([row[name] for row in rows], types[name]) for name in names})
-
-
-def _n(told: Source) -> dict[str, int | None]:
-    return {told.bundle.run_id: told.bundle.rows("requests")}

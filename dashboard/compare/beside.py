@@ -81,13 +81,26 @@ def figures(
     estimator: Estimator = Estimator.LINEAR,
     window: Window = Window.FIXED,
 ) -> tuple[list[Figure], str]:
-    """Every figure that the tool left, and the SQL that read them; empty where it left none.
+    """Every figure that the tool left but for its time slices, and the SQL that read them; empty where it left none.
 
-    Figures of the whole run that are of a metric of ours stand beside ours over ``population``; rates beside ours over
-    ``window``. A run without rows has nothing of ours.
+    Figures of the whole run that are of a metric of ours stand beside ours over ``population``, those of the warm-up
+    beside ours over the warm-up; rates beside ours over ``window``. A run without rows has nothing of ours.
     """
     if "reported" not in store.tables(run_id):
         return [], ""
+
+    def make() -> tuple[list[Figure], str]:
+        return _figures(store, run_id, population, estimator, window)
+
+    with store.steady():
+        found: tuple[list[Figure], str] = store.remember(("figures", run_id, population, estimator, window), make)
+    return found
+
+
+def _figures(
+    store: Store, run_id: str, population: Population, estimator: Estimator, window: Window
+) -> tuple[list[Figure], str]:
+    over = {"run": population, "warmup": Population("warmup")}
     result = store.query("reported", runs={"run": run_id}, row_cap=None)
     found = []
     for row in result.rows():
@@ -102,8 +115,8 @@ def figures(
             definition=row["definition"] or "",
             source=row["source"] or "",
         )
-        beside = row["metric"] and row["scope"] == "run" and row["slice_start_ns"] is None
-        found.append(_beside(store, run_id, figure, row["metric"], population, estimator, window) if beside else figure)
+        own = over.get(figure.scope) if row["metric"] else None
+        found.append(_beside(store, run_id, figure, row["metric"], own, estimator, window) if own else figure)
     return found, result.sql
 
 

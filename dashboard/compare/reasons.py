@@ -115,7 +115,13 @@ def _own_figures(runs: Sequence[ToolRun], figures: Mapping[str, Sequence[Figure]
     for run in runs:
         for figure in figures[run.letter]:
             key = figure.key
-            if key is None or figure.ours is None or figure.agrees or _OWN.get(key.metric) not in ("", key.statistic):
+            if (
+                key is None
+                or figure.scope != "run"
+                or figure.ours is None
+                or figure.agrees
+                or _OWN.get(key.metric) not in ("", key.statistic)
+            ):
                 continue
             what = f"{key.label} {figure.statistic}" if _OWN[key.metric] else key.label
             found.append(

@@ -30,6 +30,7 @@ class Source:
     definitions: tuple[tuple[str, str, str], ...]
     """Label, rule and where it was read."""
     figures: tuple[Figure, ...]
+    """Those of time slices excepted: they are a chart."""
     sql: str
 
     @property
@@ -39,16 +40,18 @@ class Source:
 
     @property
     def beside(self) -> list[Figure]:
-        """The tool's figures that are of a number of ours, in the order of our numbers."""
+        """The tool's figures that are of a number of ours, in the order of our numbers; those of the warm-up last."""
         names, words = (*METRICS, *MEASURES), (*STATISTICS, *Window)
         found = [(figure.key, figure) for figure in self.figures if figure.key is not None]
-        ranked = sorted(found, key=lambda one: (names.index(one[0].metric), words.index(one[0].statistic)))
+        ranked = sorted(
+            found, key=lambda one: (one[1].scope != "run", names.index(one[0].metric), words.index(one[0].statistic))
+        )
         return [figure for _, figure in ranked]
 
     @property
     def others(self) -> list[Figure]:
-        """The tool's other figures; time slices are a chart of their own."""
-        return [figure for figure in self.figures if figure.key is None and figure.scope != "slice"]
+        """The tool's other figures."""
+        return [figure for figure in self.figures if figure.key is None]
 
 
 def source(

@@ -94,6 +94,7 @@ class SideBySide:
             (order.index(figure.key.metric), figure)
             for figure in self.figures[letter]
             if figure.key is not None
+            and figure.scope == "run"
             and figure.key.metric in order
             and (figure.key.metric in RATES or figure.statistic in OWN_STATISTICS)
         ]

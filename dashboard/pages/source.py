@@ -24,13 +24,13 @@ if told.not_recorded:
         st.markdown("**Not recorded**")
         st.markdown("\n".join(f"- {escape(sentence)}" for sentence in told.not_recorded))
 
-draw(frame, "beside", "The tool's own figures beside ours", source.beside(told), height=360)
+draw(frame, "beside", "The tool's own figures beside ours", source.beside(frame, told), height=360)
 draw(frame, "definitions", "What the numbers of the rows mean", source.definitions(told))
 
 names = telemetry.names(widgets.store(), told.bundle.run_id)
 if names:
     chosen = widgets.control("src_series", options=list(names), default=next(iter(names)), flat=False, width=420)
-    draw(frame, "over-time", f"{escape(chosen)} over the run", *source.over_time(frame, chosen, names[chosen]))
+    draw(frame, "over-time", f"{chosen} over the run", *source.over_time(frame, chosen, names[chosen]))
 else:
     st.info("No samples of the server or the GPUs and no time slices came with this run.")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_runs import S, identity, request, table
+from small_runs import MS, S, identity, request, table
 
 from dashboard.compare.beside import Figure, factor_to, figures, key_of
 from dashboard.compare.numbers import Key
@@ -101,9 +101,22 @@ def test_what_is_no_number_of_ours_says_so(tmp_path: Path, row: dict[str, Any]) 
 
 
 def test_figures_of_a_part_stand_alone(tmp_path: Path) -> None:
+    """Those of time slices are no figures of the run: they are a chart."""
     slices = told("ttft", "mean", 1.0, scope="slice", slice_start_ns=0, slice_end_ns=S)
+    server = told("output_rate", "mean", 3.0, "tok/s", scope="server")
     unnamed = told(None, "max", 17.0, "requests")
-    assert [one.ours for one in beside(tmp_path, [slices, unnamed], ROWS)] == [None, None]
+    found = beside(tmp_path, [slices, server, unnamed], ROWS)
+    assert [(one.scope, one.ours) for one in found] == [("run", None), ("server", None)]
+
+
+def test_the_warm_up_stands_beside_ours_over_the_warm_up(tmp_path: Path) -> None:
+    warm = request("w", at=-S, phase="warmup", first_visible_ns=-S + 300 * MS)
+    reported = [told("ttft", "mean", 300.0, scope="warmup"), told("ttft", "mean", 100.0)]
+    run, warmup = beside(tmp_path, reported, [*ROWS, warm])
+    assert run.ours is not None
+    assert (run.scope, run.ours.value, run.ours.n, run.agrees) == ("run", pytest.approx(100.0), 3, True)
+    assert warmup.ours is not None
+    assert (warmup.scope, warmup.ours.value, warmup.ours.n, warmup.agrees) == ("warmup", pytest.approx(300.0), 1, True)
 
 
 def test_a_run_without_figures_has_none(tmp_path: Path) -> None:
