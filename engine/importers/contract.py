@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from engine.errors import GapscopeError
 from engine.intake import InputFile, Intake
 
 Progress = Callable[[float | None, str], None]
 """``progress(share, words)``: share of the work from 0 to 1, None where it is not known."""
+
+
+NO_ROWS = "Figures without rows: shown as stated, and not compared."
+"""Note of a part that is a summary alone."""
+NO_SUMMARY = "No summary is among the files: nothing says whether the tool counted the same."
+"""Note of a part whose rows stand alone."""
 
 
 class Canceled(GapscopeError):
@@ -68,6 +74,8 @@ class Part:
     """Files (or parts of one) that are of this run and not used, each with the reason."""
     notes: tuple[str, ...] = ()
     """What the user should know before importing, a sentence each."""
+    side: Literal["client", "engine", "both"] = "client"
+    """Whose files they are: what a client saw, what its engine published (to be attached), or a whole run."""
 
 
 class Importer(Protocol):

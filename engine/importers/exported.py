@@ -40,6 +40,7 @@ class Exports:
             version=str(record["schema_version"]),
             name=str(record["run_id"]),
             kind=str(record["kind"]),
+            side="both",
             uses=(
                 Use(manifest, "the run's manifest"),
                 *(Use(file, f"table {name}") for name, file in sorted(tables.items())),

@@ -13,17 +13,14 @@ from engine.importers.attach.write import attach_streams
 from engine.importers.contract import Options, Part
 from engine.importers.passes_and_events import together
 
-_WHOLE = ("recording", "sweep", "exported run")
-"""Formats that are whole runs already."""
-
 
 def is_engine_part(part: Part) -> bool:
     """Whether a part holds what an engine published, and no client's requests."""
-    return (part.kind == "sweep" and part.format not in _WHOLE) or "kv event" in part.format.lower()
+    return part.side == "engine"
 
 
 def _is_client_part(part: Part) -> bool:
-    return part.kind == "measured" and not is_engine_part(part) and part.format not in _WHOLE
+    return part.side == "client" and part.kind == "measured"
 
 
 def join_parts(parts: Sequence[Part]) -> list[Part]:

@@ -22,6 +22,7 @@ from engine.importers import import_any, plan_import
 from engine.importers.attach.write import attach_streams
 from engine.importers.attaching import attach
 from engine.importers.contract import Options
+from engine.importers.joined import is_engine_part
 from engine.intake import open_intake
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -479,3 +480,16 @@ def test_command_line(tmp_path, capsys):
     assert main(["export", made.run_id, "--out", str(export), *store]) == 0
     assert main(["attach", made.run_id, str(export), *store]) != 0
     assert "holds no passes and no KV events of an engine" in capsys.readouterr().err
+
+
+def test_a_client_joined_with_kv_events_is_a_clients_run(tmp_path: Path) -> None:
+    """What is to be attached to a run is told by whose files it is, not by the words for its format."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "bench.json").write_bytes((DATA / "vllm_bench" / "detailed.json").read_bytes())
+    (folder / "events.jsonl").write_text('{"event_id": 1, "dp_rank": 0, "data": "cleared"}\n')
+    with open_intake(folder) as intake:
+        apart = plan_import(intake, join=False).parts
+        (joined,) = plan_import(intake).parts
+    assert sorted(is_engine_part(part) for part in apart) == [False, True]
+    assert not is_engine_part(joined)

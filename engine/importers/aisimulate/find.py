@@ -15,7 +15,7 @@ from engine.importers.aisimulate.rows import Table, read_rows
 from engine.importers.clients.plausible import statistics_ordered
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.values import count, first_keys, has_row, mapping, ns, run_name, text
-from engine.importers.contract import Options, Part, Use
+from engine.importers.contract import NO_ROWS, Options, Part, Use
 from engine.importers.foreign_replay import foreign_lineage
 from engine.intake import BadRows, InputFile, Intake, json_document
 from engine.intake.rows import number
@@ -49,7 +49,7 @@ class AiSimulate:
         name = run_name(intake, uses[0].file)
         notes = ["Nothing is known of the timing model: a pair with this replay is no blind prediction."]
         if not rows:
-            notes = ["Figures without rows: shown as stated, and not compared."]
+            notes = [NO_ROWS]
         elif not report:
             notes.append("No report is among the files: nothing says how many requests there were.")
         return Part(
@@ -93,7 +93,7 @@ def _import(
     if rows:
         table = read_rows(rows, bad, intake, options)
         run.never_issued = count(profile.get("never_issued_requests"))
-        _add_lost(table, document, profile)
+        _add_lost(table, profile)
         run.requests, run.admissions = table.requests, table.admissions
         run.phases = _phases(table, profile)
         run.checks += list(_checks(table, document))
@@ -120,7 +120,7 @@ def _import(
     return seal(run, store, options)
 
 
-def _add_lost(table: Table, document: dict[str, Any], profile: dict[str, Any]) -> None:
+def _add_lost(table: Table, profile: dict[str, Any]) -> None:
     """Rows of which only the number is known: issued, or retained by the report, and cut off without an end."""
     issued = count(profile.get("issued_requests"))
     waiting = count(profile.get("client_in_flight_requests")) or 0

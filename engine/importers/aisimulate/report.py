@@ -43,8 +43,6 @@ FIGURES: dict[str, tuple[str | None, str | None, str | None]] = {
 _STATISTIC = re.compile(r"(mean|min|max|median|p\d+|std)_(\w+?)(?:_ms)?")
 _SAMPLES = {"ttft": "num_ttft_samples", "tpot": "num_tpot_samples", "e2e_latency": "num_e2e_latency_samples"}
 _NOT_FIGURES = re.compile(r"_digest$|^weka_|^agentic_|qualification")
-_HOST = ("wall_time_ms", "processed_tokens_per_s", "processed_output_tokens_per_s")
-"""Figures of the machine that simulated: they follow from nothing modelled."""
 
 
 def samples(report: dict[str, Any], name: str) -> int | None:

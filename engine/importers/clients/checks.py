@@ -77,7 +77,7 @@ class _Tally:
         ok = self._status(piece)
         moments = _moments(piece, self._origin_ns)
         self._in_order(moments)
-        self._in_phases(piece, moments)
+        self._in_phases(piece)
         self._latencies(moments, _numbers(piece, "output_tokens"), ok)
         self._outputs(piece, ok)
 
@@ -94,7 +94,7 @@ class _Tally:
             self._apart[earlier, later] += int((gap < 0).sum())
         self._told += int(told.sum())
 
-    def _in_phases(self, piece: pa.RecordBatch, moments: Mapping[str, Floats]) -> None:
+    def _in_phases(self, piece: pa.RecordBatch) -> None:
         sent = _moment(piece, "dispatched_ns", self._origin_ns)
         names = piece.column("phase").to_pylist() if "phase" in piece.schema.names else [None] * len(sent)
         for name in set(names) & set(self._phases):

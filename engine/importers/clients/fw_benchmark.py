@@ -17,7 +17,7 @@ from engine.importers.clients.reproduce import reported_rows
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.summaries import GIVEN, Meaning
 from engine.importers.clients.values import cell, csv_head, truth
-from engine.importers.contract import Options, Part, Use
+from engine.importers.contract import NO_ROWS, Options, Part, Use
 from engine.intake import BadRows, InputFile, Intake, csv_rows
 
 TOOL = "fw-ai/benchmark"
@@ -77,7 +77,7 @@ class FwBenchmark:
             kind="imported_summary",
             uses=(Use(file, what),),
             run=run,
-            notes=("Figures without rows: shown as stated, and not compared.",),
+            notes=(NO_ROWS,),
         )
 
 

@@ -18,7 +18,7 @@ from engine.importers.clients.reproduce import reported_rows
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.summaries import GIVEN, is_statistics
 from engine.importers.clients.values import count, dig, mapping, text
-from engine.importers.contract import Options, Part, Use
+from engine.importers.contract import NO_ROWS, Options, Part, Use
 from engine.intake import InputFile, Intake, json_document
 from engine.intake.rows import number
 
@@ -61,7 +61,7 @@ class LlmdReports:
 
     def _part(self, intake: Intake, file: InputFile, yaml: str | None) -> Part:
         name = file.base.partition(".")[0]
-        notes = ["Figures without rows: shown as stated, and not compared."]
+        notes = [NO_ROWS]
         if yaml:
             notes = [_convert(file)]
         return Part(

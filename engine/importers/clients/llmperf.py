@@ -19,7 +19,7 @@ from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.summaries import GIVEN, Meaning
 from engine.importers.clients.times import durations
 from engine.importers.clients.values import count, first_keys, mapping, ns, text
-from engine.importers.contract import Options, Part, Use
+from engine.importers.contract import NO_ROWS, NO_SUMMARY, Options, Part, Use
 from engine.intake import BadRows, InputFile, Intake, json_document
 from engine.intake.rows import number
 
@@ -95,9 +95,9 @@ class LlmPerf:
         name = _stem(uses[0].file)
         notes = []
         if not rows:
-            notes.append("Figures without rows: shown as stated, and not compared.")
+            notes.append(NO_ROWS)
         elif not summary:
-            notes.append("No summary is among the files: nothing says whether the tool counted the same.")
+            notes.append(NO_SUMMARY)
         return Part(
             format=self.name,
             tool=TOOL,

@@ -49,6 +49,7 @@ class FpmImporter:
             version="1" if any(_version(record) == 1 for record in peek(files[0])) else None,
             name=name,
             kind="sweep",
+            side="engine",
             uses=tuple(Use(file, f"a record per pass, as {form}") for file in files),
             run=partial(import_records, intake, name, files),
             notes=(_NOTE,),
@@ -68,6 +69,7 @@ class FpmImporter:
             version=None,
             name=capture_name(intake, best),
             kind="sweep",
+            side="engine",
             uses=(
                 Use(best, f"a row per pass ({FORMS[place][0]})"),
                 *(Use(file, "the configuration of the engine") for file in settings),

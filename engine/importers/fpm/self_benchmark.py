@@ -56,6 +56,7 @@ class SelfBenchmarks:
             version="schema 2",
             name=name,
             kind="sweep",
+            side="engine",
             uses=tuple(Use(file, "points with the passes that were measured at them") for file in used),
             run=partial(_import, intake, name, used),
             ignores=tuple((f.name, f"{used[0].base} holds all ranks") for f in files if f not in used),

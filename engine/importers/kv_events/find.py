@@ -49,6 +49,7 @@ class KvEventImporter:
             version=None,
             name=file.base.partition(".")[0],
             kind="imported_summary",
+            side="engine",
             uses=(Use(file, f"stored, removed and cleared blocks, as {form}"),),
             run=partial(_import, intake, file),
             notes=(

@@ -57,6 +57,7 @@ class _FolderImporter:
             version=self._schema.rpartition("/")[2],
             name=folder.name,
             kind=self._kind,
+            side="both",
             uses=tuple(Use(f, _WHAT[f.base]) for f in beside),
             run=lambda store, options: self._import(folder, store, options),
         )

@@ -40,6 +40,7 @@ class PassStreams:
             version=str((_meta(file) or {})["schema"]).rpartition("/")[2],
             name=file.base.partition(".")[0],
             kind="sweep",
+            side="engine",
             uses=(Use(file, "forward passes with their batches"),),
             run=lambda store, options: _import(file, store, options),
             notes=("passes without requests of a client; attach them to the run of the client",),

@@ -13,13 +13,12 @@ from engine.importers.clients.guidellm.load import TOOL, import_benchmark, impor
 from engine.importers.clients.guidellm.tables import is_csv, read_csv
 from engine.importers.clients.outline import outline
 from engine.importers.clients.values import mapping
-from engine.importers.contract import Options, Part, Use
+from engine.importers.contract import NO_ROWS, Options, Part, Use
 from engine.intake import InputFile, Intake, json_document
 
 _BENCHMARK = re.compile(rb'"(?:type_|type)"\s*:\s*"generative_benchmark"|"guidellm_version"')
 _YAML = re.compile(rb"^\s*(?:- )?(?:type_: generative_benchmark|guidellm_version:)", re.MULTILINE)
 _HTML = re.compile(rb"<!doctype html", re.IGNORECASE)
-_NO_ROWS = "Figures without rows: shown as stated, and not compared."
 
 
 class GuideLlm:
@@ -94,7 +93,7 @@ class GuideLlm:
         what: str,
         ignores: tuple[tuple[str, str], ...] = (),
     ) -> Part:
-        notes = () if kind == "measured" else (_NO_ROWS,)
+        notes = () if kind == "measured" else (NO_ROWS,)
         return Part(self.name, TOOL, version, name, kind, (Use(file, what),), run, ignores, notes)
 
 

@@ -14,7 +14,7 @@ from engine.importers.clients.inference_perf.rows import read_rows, tokens_check
 from engine.importers.clients.inference_perf.summary import label_of, reported, summary_checks
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.values import first_keys, mapping, run_name
-from engine.importers.contract import Options, Part, Use
+from engine.importers.contract import NO_ROWS, NO_SUMMARY, Options, Part, Use
 from engine.intake import BadRows, InputFile, Intake, json_document
 
 TOOL = "inference-perf"
@@ -58,9 +58,9 @@ class InferencePerf:
         uses = [Use(rows, "a row per request")] if rows else []
         uses += [Use(file, f"summary of {label_of(file, summaries) or 'the run'}") for file in summaries]
         name = run_name(intake, rows or summaries[0])
-        notes = [] if rows else ["Figures without rows: shown as stated, and not compared."]
+        notes = [] if rows else [NO_ROWS]
         if rows and not summaries:
-            notes.append("No summary is among the files: nothing says whether the tool counted the same.")
+            notes.append(NO_SUMMARY)
         return Part(
             format=self.name,
             tool=TOOL,

@@ -17,7 +17,7 @@ from engine.importers.clients.inferencex.figures import FIXED, FLAT, agentic_row
 from engine.importers.clients.inferencex.validity import agentic_checks, common_checks, fixed_checks
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.values import dig, first_keys
-from engine.importers.contract import Options, Part, Use
+from engine.importers.contract import NO_ROWS, Options, Part, Use
 from engine.intake import InputFile, Intake, json_document
 from engine.intake.rows import number
 
@@ -123,7 +123,7 @@ class InferenceXImporter:
             if shape is None:
                 continue
             what = f"object {place} of {len(points)}" if len(points) > 1 else "the result"
-            notes = ["Figures without rows: shown as stated, and not compared."]
+            notes = [NO_ROWS]
             if rows and shape is SHAPES[0]:
                 notes.append("The rows (AIPerf's records) lie in the same input and are the better source.")
             run = partial(_import, intake, file, point, shape)
