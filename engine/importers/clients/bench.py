@@ -1,17 +1,20 @@
-"""What result files of vLLM's and SGLang's load generators share: a header with flat statistics, parallel arrays."""
+"""The headers of vLLM's and SGLang's load generators: flat statistics, the run that a document holds, its checks."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.bundle import Check
-from engine.errors import GapscopeError
+from engine.bundle import Check, Phase
+from engine.importers.clients.appended import Document
 from engine.importers.clients.reproduce import Figure, compare, reported_rows, reproduced
+from engine.importers.clients.values import ns
+from engine.importers.contract import NO_ROWS, Options, Part, Use
 from engine.intake.rows import number
 
 Floats = npt.NDArray[np.float64]
@@ -21,10 +24,53 @@ SOURCES = {"ttft": "ttft", "tpot": "tpot", "itl": "chunk_gap", "e2el": "e2e", "e
 RATES = {"request_throughput": "request_rate", "output_throughput": "output_rate"}
 TOTALS = {"total_token_throughput": "total_rate", "total_throughput": "total_rate"}
 RATE = "count or tokens of the successes / duration of the whole benchmark call"
+DETAILS = (b'"ttfts": [', b'"ttfts":[')
+"""What a document with the details of each request holds."""
 _STATISTIC = re.compile(r"(mean|median|std|p\d+(?:\.\d+)?)_([a-z0-9_]+)_ms")
 _COUNTS = re.compile(
     r"(total_|max_|num_|completed|failed|duration|concurrency|accept|spec_decode|rtfx|input_throughput)"
 )
+
+
+def part_of(
+    document: Document,
+    form: str,
+    tool: str,
+    run: Callable[[Path, Options], str],
+    ignores: tuple[tuple[str, str], ...] = (),
+) -> Part:
+    """The run that a document holds: with the details of each request, or a summary alone."""
+    detailed = bool(document.marks)
+    what = "header and a value per request" if detailed else "header with statistics; no details were saved"
+    return Part(
+        format=form,
+        tool=tool,
+        version=None,
+        name=document.name,
+        kind="measured" if detailed else "imported_summary",
+        uses=(Use(document.file, what + document.among),),
+        run=run,
+        ignores=ignores,
+        notes=() if detailed else (NO_ROWS,),
+    )
+
+
+def phases_of(document: Mapping[str, Any]) -> list[Phase]:
+    """The whole benchmark call as profile; none where its duration is not said."""
+    length = number(document.get("duration"))
+    return [Phase("profile", 0, ns(length) or 0)] if length and length > 0 else []
+
+
+def client_facts(document: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
+    """What a header says of the client, for the identity."""
+    cap, rate = number(document.get("max_concurrency")), document.get("request_rate")
+    most = f", {cap:g} at most" if cap else ""
+    return [
+        ("client", "lanes", None if cap is None else int(cap)),
+        ("client", "loop", f"requests at {rate} a second{most}" if rate else None),
+        ("client", "duration_s", number(document.get("duration"))),
+        ("client", "streaming", True),
+    ]
 
 
 def statistics(document: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -59,36 +105,6 @@ def header_rows(
             yield from reported_rows("run", name, {"value": value}, source, unit="1/s", metric=metric, definition=RATE)
         elif _COUNTS.match(name) or name.startswith("request_goodput"):
             yield from reported_rows("run", name, {"value": value}, source)
-
-
-def arrays(document: Mapping[str, Any], names: tuple[str, ...], where: str) -> dict[str, list[Any]]:
-    """The arrays of these names that a document has; they must be of one length.
-
-    Raises:
-        GapscopeError: one is no list, or their lengths differ.
-    """
-    found = {name: document[name] for name in names if document.get(name) is not None}
-    for name, values in found.items():
-        if not isinstance(values, list):
-            raise GapscopeError(f"{where}: {name} is no list, expected one value per request. Save the result again.")
-    lengths = {name: len(values) for name, values in found.items() if values}
-    if len(set(lengths.values())) > 1:
-        words = ", ".join(f"{name} {length}" for name, length in lengths.items())
-        raise GapscopeError(f"{where}: the arrays have different lengths ({words}), expected one value per request.")
-    return {name: values for name, values in found.items() if values}
-
-
-def gaps(values: Any) -> list[float] | None:
-    """Gaps between chunks in seconds; None where they are no list of finite numbers of 0 or more."""
-    if not isinstance(values, list):
-        return None
-    found = [number(value) for value in values]
-    return None if any(gap is None or gap < 0 for gap in found) else [gap for gap in found if gap is not None]
-
-
-def are_gaps(values: Any) -> bool:
-    """Whether these are gaps as a tool writes them: numbers, ``NaN`` among them, or nothing at all."""
-    return values is None or (isinstance(values, list) and all(type(value) in (int, float) for value in values))
 
 
 def summary_check(

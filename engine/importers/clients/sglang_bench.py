@@ -10,30 +10,33 @@ from typing import Any
 import numpy as np
 
 from engine import definitions as words
-from engine.bundle import Check, Phase, Spool, spooled
+from engine.bundle import Check, Spool, spooled
 from engine.identity import Identity
 from engine.importers.clients.appended import Document, documents
 from engine.importers.clients.bench import (
-    arrays,
+    DETAILS,
     asked_and_seen,
+    client_facts,
     header_rows,
+    part_of,
     peak_check,
+    phases_of,
     summary_check,
 )
+from engine.importers.clients.bench_rows import CHUNKS, arrays
 from engine.importers.clients.outline import outline
 from engine.importers.clients.reproduce import reported_rows
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.sglang_rows import (
     ARRAYS,
-    CHUNKS,
     COLUMNS,
-    Totals,
+    SglangTotals,
     counts_doubtful,
     read_rows,
     text_per_token,
 )
-from engine.importers.clients.values import count, mapping, ns, text
-from engine.importers.contract import Options, Part, Use
+from engine.importers.clients.values import count, mapping, text
+from engine.importers.contract import Options, Part
 from engine.intake import BadRows, Intake
 from engine.intake.rows import number
 
@@ -45,7 +48,6 @@ _LATENCIES = {
     "itl": "gaps between deltas, pooled; the native backend spreads each over the tokens of its chunk",
     "e2e_latency": "last chunk, the usage chunk included, - start",
 }
-_DETAILS = (b'"ttfts": [', b'"ttfts":[')
 
 
 class SglangBench:
@@ -57,22 +59,11 @@ class SglangBench:
     def find(self, intake: Intake) -> Sequence[Part]:
         """One part per line."""
         files = [file for file in intake.files if outline(file.head).keys() >= _HEADER]
-        return [_part(intake, document) for file in files for document in documents(file, _DETAILS)]
-
-
-def _part(intake: Intake, document: Document) -> Part:
-    detailed = bool(document.marks)
-    what = "header and a value per request" if detailed else "header with statistics; no details were saved"
-    return Part(
-        format=SglangBench.name,
-        tool=TOOL,
-        version=None,
-        name=document.name,
-        kind="measured" if detailed else "imported_summary",
-        uses=(Use(document.file, what + document.among),),
-        run=partial(_import, intake, document),
-        notes=() if detailed else ("Figures without rows: shown as stated, and not compared.",),
-    )
+        return [
+            part_of(document, self.name, TOOL, partial(_import, intake, document))
+            for file in files
+            for document in documents(file, DETAILS)
+        ]
 
 
 def _import(intake: Intake, found: Document, store: Path, options: Options) -> str:
@@ -87,7 +78,7 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
     run = ClientRun(SglangBench.name, TOOL, None, name, Identity(), kind=kind, bad=bad, sources=[file])
     run.title = f"{name}: SGLang bench_serving, {text(document.get('backend')) or 'unknown backend'}"
     native = (text(document.get("backend")) or "") in ("sglang", "sglang-native")
-    rows, least, doubtful = Totals(), None, False
+    rows, least, doubtful = SglangTotals(), None, False
     if detailed:
         least = text_per_token(held)
         run.requests = Spool("requests", COLUMNS, intake.scratch)
@@ -103,9 +94,7 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
     counts = {"ttft": done, "e2e_latency": done, "itl": len(rows.itl) if detailed else None}
     reported = [*header_rows(document, _LATENCIES, file.name, counts), *_cache_rows(document, file.name)]
     run.reported = spooled("reported", reported, REPORTED_COLUMNS, intake.scratch)
-    length = number(document.get("duration"))
-    if length and length > 0:
-        run.phases = [Phase("profile", 0, ns(length) or 0)]
+    run.phases = phases_of(document)
     run.define(
         "format of SGLang bench_serving",
         first_token=words.FIRST_CONTENT,
@@ -137,19 +126,11 @@ def _cache_rows(document: Mapping[str, Any], source: str) -> list[dict[str, Any]
 
 
 def _know(run: ClientRun, document: Mapping[str, Any], info: Mapping[str, Any], source: str) -> None:
-    cap, rate = number(document.get("max_concurrency")), document.get("request_rate")
     lengths = [count(document.get(f"random_{side}_len")) for side in ("input", "output")]
     run.know(
         source,
         [
-            ("client", "lanes", None if cap is None else int(cap)),
-            (
-                "client",
-                "loop",
-                f"requests at {rate} a second" + (f", {cap:g} at most" if cap else "") if rate else None,
-            ),
-            ("client", "duration_s", number(document.get("duration"))),
-            ("client", "streaming", True),
+            *client_facts(document),
             ("trace", "name", text(document.get("dataset_name"))),
             ("trace", "format", f"{lengths[0]} tokens in, {lengths[1]} out" if None not in lengths else None),
         ],
@@ -178,22 +159,16 @@ def _know(run: ClientRun, document: Mapping[str, Any], info: Mapping[str, Any], 
     )
 
 
-def _checks(document: Mapping[str, Any], rows: Totals, source: str, detailed: bool, total: int | None) -> list[Check]:
+def _checks(
+    document: Mapping[str, Any], rows: SglangTotals, source: str, detailed: bool, total: int | None
+) -> list[Check]:
     if not detailed:
         return [asked_and_seen(document, None, 0, 0, None)]
     own = {"ttft": np.asarray(rows.ttft), "itl": np.asarray(rows.itl)} if rows.ok else {}
-    totals = {
-        "completed": rows.ok,
-        "total_input_tokens": rows.input_tokens,
-        "total_output_tokens": rows.output_tokens,
-        "request_throughput": rows.ok,
-        "output_throughput": rows.output_tokens,
-        "total_throughput": rows.input_tokens + rows.output_tokens,
-    }
     aside = "E2E and TPOT cannot be recomputed: the end of a response is not kept."
     told, again = (number(document.get(f"total_output_tokens{end}")) for end in ("", "_retokenized"))
     checks = [
-        summary_check(document, own, totals, source, aside),
+        summary_check(document, own, rows.sums("total_throughput"), source, aside),
         asked_and_seen(document, total, rows.ok, rows.failed, rows.ok + rows.failed),
         peak_check(document.get("max_concurrent_requests"), document.get("max_concurrency"), None),
     ]

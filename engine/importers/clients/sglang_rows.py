@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from engine.importers.clients import flags
-from engine.importers.clients.bench import are_gaps, gaps
+from engine.importers.clients.bench_rows import Kinds, Totals, failure, gaps, requests_in
 from engine.importers.clients.run import ClientRun
 from engine.importers.clients.times import durations
 from engine.importers.clients.values import count, ns
@@ -34,21 +34,15 @@ COLUMNS = [
     "output_tokens",
     "cached_tokens",
 ]
-CHUNKS = ("request_id", "ordinal", "time_ns", "after_ns", "tokens", "visible")
+_KINDS: Kinds = {"ttfts": float, "errors": str, "generated_texts": str}
 _SHORT = 0.75
 """A text of less than this share of what its tokens would take at least was not that long."""
 
 
 @dataclass
-class Totals:
-    """What the rows add up to, in the tool's own terms."""
+class SglangTotals(Totals):
+    """Beside what the rows add up to: responses that are shorter than the length they are counted with."""
 
-    ttft: list[float] = field(default_factory=list)
-    itl: list[float] = field(default_factory=list)
-    ok: int = 0
-    failed: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
     uncounted: int = 0
 
 
@@ -89,56 +83,27 @@ def read_rows(
     doubtful: bool,
     least: float | None,
     run: ClientRun,
-    rows: Totals,
+    rows: SglangTotals,
     where: str,
     options: Options,
 ) -> None:
     """Fill the run's tables and ``rows`` from the arrays; ``least`` is as :func:`text_per_token` says."""
-    total = len(held["ttfts"])
-    columns = [held.get(name, [None] * total) for name in ARRAYS]
-    for place, values in enumerate(zip(*columns, strict=True)):
-        row = dict(zip(ARRAYS, values, strict=True))
-        problem = _problem(row)
-        if problem:
-            run.bad.add(f"{where} request {place}", problem)
-            continue
-        _request(str(place), row, doubtful, least, run, rows)
-        if place % 2000 == 0:
-            options.step(place / total, f"{place:,} of {total:,} requests")
-
-
-def _problem(row: Mapping[str, Any]) -> str | None:
-    if row["output_lens"] is not None and count(row["output_lens"]) is None:
-        return f"output_lens is {row['output_lens']!r:.40}, expected a count"
-    if row["ttfts"] is not None and not isinstance(row["ttfts"], int | float):
-        return f"ttfts is {row['ttfts']!r:.40}, expected seconds"
-    if not are_gaps(row["itls"]):
-        return "itls holds something else than gaps in seconds"
-    for name in ("errors", "generated_texts"):
-        if row[name] is not None and not isinstance(row[name], str):
-            return f"{name} is {row[name]!r:.40}, expected text"
-    return None
+    for request_id, given in requests_in(held, ARRAYS, _KINDS, run.bad, where, options):
+        _request(request_id, given, doubtful, least, run, rows)
 
 
 def _request(
-    request_id: str, given: Mapping[str, Any], doubtful: bool, least: float | None, run: ClientRun, rows: Totals
+    request_id: str, given: Mapping[str, Any], doubtful: bool, least: float | None, run: ClientRun, rows: SglangTotals
 ) -> None:
     assert run.requests is not None
     row: dict[str, Any] = {"request_id": request_id, "phase": "profile", "input_tokens": count(given["input_lens"])}
     if given["errors"]:
         rows.failed += 1
-        kind = given["errors"].partition(":")[0].strip()[:80] or "error"
-        message = {"error_type": kind, "error_message": given["errors"][:1000]}
-        run.requests.append({**row, "status": "error", "tool_status": "error", **message})
+        run.requests.append({**row, **failure(given["errors"])})
         return
     ttft, between, tokens = number(given["ttfts"]), gaps(given["itls"]), count(given["output_lens"])
     row["requested_output_tokens"] = tokens if doubtful else None
-    rows.ok += 1
-    rows.input_tokens += row["input_tokens"] or 0
-    rows.output_tokens += tokens or 0
-    rows.itl += [gap * 1e3 for gap in between or ()]
-    if ttft is not None:
-        rows.ttft.append(ttft * 1e3)
+    rows.succeeded(row["input_tokens"], tokens, ttft, between)
     noticed: set[str] = set()
     words_ = given["generated_texts"]
     if not ttft and not between and not words_:

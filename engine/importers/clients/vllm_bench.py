@@ -10,30 +10,33 @@ from typing import Any
 import numpy as np
 
 from engine import definitions as words
-from engine.bundle import Check, Phase, Spool, spooled
+from engine.bundle import Check, Spool, spooled
 from engine.identity import Identity
 from engine.importers.clients.appended import Document, documents
 from engine.importers.clients.bench import (
-    arrays,
+    DETAILS,
     asked_and_seen,
+    client_facts,
     header_rows,
+    part_of,
     peak,
     peak_check,
+    phases_of,
     statistics,
     summary_check,
 )
+from engine.importers.clients.bench_rows import CHUNKS, arrays
 from engine.importers.clients.framing import Framing
 from engine.importers.clients.outline import outline
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.values import count, first_keys, ns, text
-from engine.importers.clients.vllm_rows import ARRAYS, CHUNKS, COLUMNS, Totals, framing_in, read_rows
-from engine.importers.contract import Options, Part, Use
+from engine.importers.clients.vllm_rows import ARRAYS, COLUMNS, VllmTotals, framing_in, read_rows
+from engine.importers.contract import Options, Part
 from engine.intake import BadRows, InputFile, Intake
 from engine.intake.rows import number
 
 TOOL = "vLLM bench serve"
 _HEADER = {"backend", "model_id", "num_prompts"}
-_DETAILS = (b'"ttfts": [', b'"ttfts":[')
 _LATENCIES = {
     "ttft": "first chunk with a choice - start; on a chat endpoint that is the role chunk, before any content",
     "tpot": "(last chunk with a choice - first) / (output tokens - 1), requests of more than one token",
@@ -66,23 +69,16 @@ class VllmBench:
 
 def _parts(intake: Intake, file: InputFile) -> list[Part]:
     aside = tuple((other.name, why) for other in intake.files if (why := _again(other, file)))
-    return [_part(intake, document, aside if document.place == 1 else ()) for document in documents(file, _DETAILS)]
-
-
-def _part(intake: Intake, document: Document, ignores: tuple[tuple[str, str], ...]) -> Part:
-    detailed = bool(document.marks)
-    what = "header and a value per request" if detailed else "header with statistics; no details were saved"
-    return Part(
-        format=VllmBench.name,
-        tool=TOOL,
-        version=None,
-        name=document.name,
-        kind="measured" if detailed else "imported_summary",
-        uses=(Use(document.file, what + document.among),),
-        run=partial(_import, intake, document),
-        ignores=ignores,
-        notes=() if detailed else ("Figures without rows: shown as stated, and not compared.",),
-    )
+    return [
+        part_of(
+            document,
+            VllmBench.name,
+            TOOL,
+            partial(_import, intake, document),
+            aside if document.place == 1 else (),
+        )
+        for document in documents(file, DETAILS)
+    ]
 
 
 def _again(other: InputFile, file: InputFile) -> str | None:
@@ -109,7 +105,7 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
     run.title = f"{name}: {text(document.get('model_id')) or 'unknown model'}, vLLM bench serve"
     chat = "chat" in (text(document.get("endpoint_type")) or text(document.get("backend")) or "")
     framing = framing_in(chat, held)
-    rows = Totals()
+    rows = VllmTotals()
     if detailed:
         run.requests = Spool("requests", COLUMNS, intake.scratch)
         run.chunks = Spool("chunks", CHUNKS, intake.scratch)
@@ -132,9 +128,7 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
 
 
 def _phases(run: ClientRun, document: Mapping[str, Any], held: Mapping[str, list[Any]]) -> None:
-    length = number(document.get("duration"))
-    if length and length > 0:
-        run.phases = [Phase("profile", 0, ns(length) or 0)]
+    run.phases = phases_of(document)
     began = number(document.get("benchmark_start_time_unix"))
     run.profile_start_unix_ns = ns(began)
     if "ttfts" in held and "start_times" not in held:
@@ -158,20 +152,12 @@ def _define(run: ClientRun, chat: bool, framing: Framing, chunked: bool) -> None
 
 
 def _know(run: ClientRun, document: Mapping[str, Any], source: str) -> None:
-    cap, rate = number(document.get("max_concurrency")), document.get("request_rate")
     run.know(
         source,
         [
             ("model", "name", text(document.get("model_id"))),
             ("tokenizer", "name", text(document.get("tokenizer_id"))),
-            ("client", "lanes", None if cap is None else int(cap)),
-            (
-                "client",
-                "loop",
-                f"requests at {rate} a second" + (f", {cap:g} at most" if cap else "") if rate else None,
-            ),
-            ("client", "duration_s", number(document.get("duration"))),
-            ("client", "streaming", True),
+            *client_facts(document),
         ],
     )
     given = [(*_METADATA[key], _typed(document[key])) for key in _METADATA if document.get(key) is not None]
@@ -182,19 +168,11 @@ def _typed(value: Any) -> Any:
     return int(value) if isinstance(value, str) and value.isdecimal() else text(value)
 
 
-def _checks(document: Mapping[str, Any], rows: Totals, source: str, timed: bool, latencies: bool) -> list[Check]:
+def _checks(document: Mapping[str, Any], rows: VllmTotals, source: str, timed: bool, latencies: bool) -> list[Check]:
     own = {"ttft": rows.ttft, "itl": rows.itl, "tpot": rows.tpot, "e2el": rows.e2el}
     if rows.ok == 0:
         own = {}
-    totals = {
-        "completed": rows.ok,
-        "failed": rows.failed,
-        "total_input_tokens": rows.input_tokens,
-        "total_output_tokens": rows.output_tokens,
-        "request_throughput": rows.ok,
-        "output_throughput": rows.output_tokens,
-        "total_token_throughput": rows.input_tokens + rows.output_tokens,
-    }
+    totals = {"failed": rows.failed, **rows.sums("total_token_throughput")}
     aside = "" if latencies else "Latencies are not kept: they are the sums of TTFT and gaps."
     spans = np.asarray(rows.spans, np.float64).reshape(-1, 2)
     found = peak(spans[:, 0], spans[:, 1]) if timed and len(spans) else None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.importers.clients import flags
-from engine.importers.clients.bench import are_gaps, gaps
+from engine.importers.clients.bench_rows import Kinds, Totals, failure, gaps, requests_in
 from engine.importers.clients.framing import Framing, framing_of
 from engine.importers.clients.run import ClientRun
 from engine.importers.clients.times import durations, times
@@ -37,21 +37,15 @@ COLUMNS = [
     "input_tokens",
     "output_tokens",
 ]
-CHUNKS = ("request_id", "ordinal", "time_ns", "after_ns", "tokens", "visible")
+_KINDS: Kinds = {"ttfts": float, "latencies": float, "start_times": float, "errors": str}
 
 
 @dataclass
-class Totals:
-    """What the rows add up to, in the tool's own terms."""
+class VllmTotals(Totals):
+    """Beside what the rows add up to: latencies that need the end of a response, and when each was in flight."""
 
-    ttft: list[float] = field(default_factory=list)
     tpot: list[float] = field(default_factory=list)
-    itl: list[float] = field(default_factory=list)
     e2el: list[float] = field(default_factory=list)
-    ok: int = 0
-    failed: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
     spans: list[tuple[float, float]] = field(default_factory=list)
 
 
@@ -65,39 +59,16 @@ def framing_in(chat: bool, held: Mapping[str, list[Any]]) -> Framing:
 
 
 def read_rows(
-    held: Mapping[str, list[Any]], framing: Framing, run: ClientRun, rows: Totals, where: str, options: Options
+    held: Mapping[str, list[Any]], framing: Framing, run: ClientRun, rows: VllmTotals, where: str, options: Options
 ) -> None:
     """Fill the run's tables and ``rows`` from the arrays; times are seconds on a clock of the process."""
-    total = len(held["ttfts"])
-    nothing: list[Any] = [None] * total
-    columns = [held.get(name, nothing) for name in ARRAYS]
-    starts = [number(value) for value in held.get("start_times", nothing)]
+    starts = [number(value) for value in held.get("start_times", ())]
     run.origin_ns = min((found for start in starts if (found := ns(start)) is not None), default=0)
-    for place, values in enumerate(zip(*columns, strict=True)):
-        row = dict(zip(ARRAYS, values, strict=True))
-        problem = _problem(row)
-        if problem:
-            run.bad.add(f"{where} request {place}", problem)
-            continue
-        _request(str(place), row, framing, run, rows)
-        if place % 2000 == 0:
-            options.step(place / total, f"{place:,} of {total:,} requests")
+    for request_id, given in requests_in(held, ARRAYS, _KINDS, run.bad, where, options):
+        _request(request_id, given, framing, run, rows)
 
 
-def _problem(row: Mapping[str, Any]) -> str | None:
-    if row["output_lens"] is not None and count(row["output_lens"]) is None:
-        return f"output_lens is {row['output_lens']!r:.40}, expected a count"
-    for name in ("ttfts", "latencies", "start_times"):
-        if row[name] is not None and not isinstance(row[name], int | float):
-            return f"{name} is {row[name]!r:.40}, expected seconds"
-    if not are_gaps(row["itls"]):
-        return "itls holds something else than gaps in seconds"
-    if row["errors"] is not None and not isinstance(row["errors"], str):
-        return f"errors is {row['errors']!r:.40}, expected text"
-    return None
-
-
-def _request(request_id: str, given: Mapping[str, Any], framing: Framing, run: ClientRun, rows: Totals) -> None:
+def _request(request_id: str, given: Mapping[str, Any], framing: Framing, run: ClientRun, rows: VllmTotals) -> None:
     assert run.requests is not None
     start, ttft, latency = (number(given[name]) for name in ("start_times", "ttfts", "latencies"))
     row: dict[str, Any] = {
@@ -111,9 +82,7 @@ def _request(request_id: str, given: Mapping[str, Any], framing: Framing, run: C
         row["scheduled_ns"] = ns(start - waited) if waited is not None and waited >= 0 else None
     if given["errors"]:
         rows.failed += 1
-        kind = given["errors"].partition(":")[0].strip()[:80] or "error"
-        message = {"error_type": kind, "error_message": given["errors"][:1000]}
-        run.requests.append({**row, "status": "error", "tool_status": "error", **message})
+        run.requests.append({**row, **failure(given["errors"])})
         return
     between, tokens = gaps(given["itls"]), count(given["output_lens"])
     if latency is None and ttft is not None and between is not None:
@@ -187,7 +156,7 @@ def _placed(
 
 
 def _own_terms(
-    rows: Totals,
+    rows: VllmTotals,
     input_tokens: int | None,
     tokens: int | None,
     ttft: float | None,
@@ -195,12 +164,7 @@ def _own_terms(
     latency: float | None,
     start: float | None,
 ) -> None:
-    rows.ok += 1
-    rows.input_tokens += input_tokens or 0
-    rows.output_tokens += tokens or 0
-    if ttft is not None:
-        rows.ttft.append(ttft * 1e3)
-    rows.itl += [gap * 1e3 for gap in between or ()]
+    rows.succeeded(input_tokens, tokens, ttft, between)
     if latency is not None:
         rows.e2el.append(latency * 1e3)
         if tokens and tokens > 1 and ttft is not None:
