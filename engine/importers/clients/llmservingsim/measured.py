@@ -10,7 +10,7 @@ from engine import definitions as words
 from engine.bundle import Check, Spool
 from engine.identity import Identity
 from engine.importers.clients import flags
-from engine.importers.clients.llmservingsim.table import STEP, Table, new_id, pair, source_of
+from engine.importers.clients.llmservingsim.table import Table, new_id, pair, source_of, take_all
 from engine.importers.clients.run import ClientRun, seal
 from engine.importers.clients.times import times
 from engine.importers.clients.values import count, dig, mapping, ns, text
@@ -54,13 +54,7 @@ def import_measured(
     bad = BadRows(options.skip_bad_rows)
     table = Table(Spool("requests", _COLUMNS, intake.scratch))
     offset, spread = _offset(file)
-    for line, row in json_rows(file, bad):
-        try:
-            _take(table, row, offset)
-        except ValueError as error:
-            bad.add(f"{file.name} line {line}", str(error))
-        if table.requests.rows % STEP == 0:
-            options.step(None, f"{table.requests.rows:,} requests")
+    take_all(table, json_rows(file, bad), lambda row: _take(table, row, offset), file.name, bad, options)
     document = mapping(json_document(meta)) if meta else {}
     run = ClientRun(
         "llmservingsim",

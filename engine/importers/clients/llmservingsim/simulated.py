@@ -10,7 +10,7 @@ from engine import definitions as words
 from engine.bundle import Check, Spool
 from engine.identity import Identity
 from engine.importers.clients import flags
-from engine.importers.clients.llmservingsim.table import CHUNKS, STEP, TOOL, Table, new_id, pair, source_of
+from engine.importers.clients.llmservingsim.table import CHUNKS, TOOL, Table, new_id, pair, source_of, take_all
 from engine.importers.clients.run import ClientRun, seal
 from engine.importers.clients.times import times
 from engine.importers.clients.values import cell_count
@@ -54,13 +54,7 @@ def import_simulated(
     """
     bad = BadRows(options.skip_bad_rows)
     table = Table(Spool("requests", _COLUMNS, intake.scratch), Spool("chunks", CHUNKS, intake.scratch))
-    for line, cells in csv_rows(file, bad):
-        try:
-            _take(table, cells)
-        except ValueError as error:
-            bad.add(f"{file.name} line {line}", str(error))
-        if table.requests.rows % STEP == 0:
-            options.step(None, f"{table.requests.rows:,} requests")
+    take_all(table, csv_rows(file, bad), lambda cells: _take(table, cells), file.name, bad, options)
     run = ClientRun(
         "llmservingsim",
         TOOL,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from engine.bundle import Spool
 from engine.importers.clients.span import Span
-from engine.intake import InputFile
+from engine.importers.contract import Options
+from engine.intake import BadRows, InputFile
 
+Row = TypeVar("Row")
 TOOL = "LLMServingSim"
 CHUNKS = ("request_id", "ordinal", "time_ns", "tokens", "visible")
 STEP = 1_000
@@ -27,6 +30,24 @@ class Table:
     ends_apart: int = 0
     lengths_apart: int = 0
     models: dict[str, int] = field(default_factory=dict)
+
+
+def take_all(
+    table: Table,
+    rows: Iterable[tuple[int, Row]],
+    take: Callable[[Row], None],
+    where: str,
+    bad: BadRows,
+    options: Options,
+) -> None:
+    """Have ``take`` put each row into the table; those that it refuses (ValueError) are bad rows."""
+    for line, row in rows:
+        try:
+            take(row)
+        except ValueError as error:
+            bad.add(f"{where} line {line}", str(error))
+        if table.requests.rows % STEP == 0:
+            options.step(None, f"{table.requests.rows:,} requests")
 
 
 def new_id(table: Table, request_id: str) -> str:
