@@ -303,6 +303,14 @@ def frame(page: str) -> Frame:
     return _frame(page, chosen[0], usable_replays(chosen, found))
 
 
+def scope() -> tuple[Population, Estimator, Window]:
+    """Population, estimator and window of rates as the bar has them; the default of a control that is not there."""
+    names = ("phase", "pop", "tol", "est", "win")
+    state = {name: st.session_state.get(name, PARAMS[name].default) for name in names}
+    population = Population(state["phase"], state["pop"], int(state["tol"]))
+    return population, Estimator(state["est"]), Window(state["win"])
+
+
 def need_requests(shown: Frame) -> None:
     """Stop the page, with a sentence, where a run of it has none: a sweep, or a summary without rows."""
     for side in shown.sides:
@@ -334,14 +342,14 @@ def usable_replays(chosen: Sequence[str], found: Sequence[RunEntry]) -> list[tup
 def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
     measured = Side(ROLES[0], store().bundle(first))
     replays = tuple(side(first, run_id, own) for own, run_id in others)
-    state = st.session_state
+    population, estimator, window = scope()
     return Frame(
         measured,
         replays,
-        Population(state["phase"], state["pop"], int(state.get("tol", PARAMS["tol"].default))),
-        Estimator(state["est"]),
-        Window(state["win"]),
-        bool(state.get("ack", False)),
+        population,
+        estimator,
+        window,
+        bool(st.session_state.get("ack", False)),
         dark(),
         permalink(page),
     )

@@ -20,9 +20,8 @@ from dashboard.charts.tools import own_row
 from dashboard.compare.beside import Figure as Told
 from dashboard.compare.source import Source, source
 from dashboard.frame import Frame, Side, escape
-from dashboard.metrics import Estimator, Population, Window
+from dashboard.metrics import Population
 from dashboard.queries import telemetry
-from dashboard.view import PARAMS
 
 ABOUT = {"run": "run", "warmup": "warm-up"}
 """What a figure is about, where ours can stand beside it."""
@@ -42,10 +41,8 @@ def source_frame() -> tuple[Frame, Source]:
         st.error(escape(problem))
         asked = None
     chosen = widgets.control("src", options=ids, default=asked if asked in ids else ids[0], flat=False)
-    state = {name: st.session_state.get(name, PARAMS[name].default) for name in ("phase", "pop", "tol", "est", "win")}
-    population = Population(state["phase"], state["pop"], int(state["tol"]))
+    population, estimator, window = widgets.scope()
     population = Population(population.phase) if population.matched else population
-    estimator, window = Estimator(state["est"]), Window(state["win"])
     told = source(widgets.store(), chosen, population, estimator, window)
     side = Side(TOOLS[0], told.bundle, said=told.tool)
     return Frame(side, (), population, estimator, window, True, widgets.dark(), widgets.permalink("source")), told

@@ -9,9 +9,8 @@ from dashboard.charts.style import TOOLS
 from dashboard.compare import pair_label
 from dashboard.compare.tools import KINDS, SideBySide, side_by_side
 from dashboard.frame import Frame, Side, escape
-from dashboard.metrics import MAX_TOOLS, Estimator, Population, Window
+from dashboard.metrics import MAX_TOOLS
 from dashboard.queries.identity import identity
-from dashboard.view import PARAMS
 
 
 def tool_frame() -> tuple[Frame, SideBySide]:
@@ -40,11 +39,9 @@ def tool_frame() -> tuple[Frame, SideBySide]:
     if not usable:
         st.info("Choose runs above: what became of their requests, what their numbers mean, and why they differ.")
         st.stop()
-    state = {name: st.session_state.get(name, PARAMS[name].default) for name in ("phase", "pop", "tol", "est", "win")}
-    population = Population(state["phase"], state["pop"], int(state["tol"]))
+    population, estimator, window = widgets.scope()
     if population.matched:
         st.caption("No request is joined across tools: matched populations are taken whole here.")
-    estimator, window = Estimator(state["est"]), Window(state["win"])
     made = side_by_side(widgets.store(), usable, population, estimator, window)
     sides = tuple(_side(made, place) for place in range(len(made.runs)))
     link = widgets.permalink("tools")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.compare.beside import Figure, figures
+from dashboard.compare.tool_runs import tool_of
 from dashboard.metrics import MEASURES, METRICS, STATISTICS, Estimator, Population, Window
 from dashboard.store import Store
 from engine.bundle import Bundle, Check
@@ -72,7 +73,7 @@ def source(
     files = lineage.get("source_files")
     return Source(
         bundle=bundle,
-        tool=_tool(bundle),
+        tool=tool_of(bundle, "a tool that its files do not name"),
         files=tuple(sorted((str(k), str(v)) for k, v in files.items())) if isinstance(files, dict) else (),
         facts=tuple(_facts(bundle)),
         not_recorded=tuple(str(sentence) for sentence in _list(lineage.get("not_recorded"))),
@@ -85,14 +86,6 @@ def source(
         figures=tuple(found),
         sql=sql,
     )
-
-
-def _tool(bundle: Bundle) -> str:
-    told = bundle.lineage.get("tool") or bundle.identity.value("client", "generator")
-    if bundle.kind == "replay" and not told:
-        return "gapscope replay"
-    version = bundle.lineage.get("tool_version") or bundle.identity.value("client", "version")
-    return " ".join(str(word) for word in (told or "a tool that its files do not name", version) if word)
 
 
 def _facts(bundle: Bundle) -> list[tuple[str, str]]:

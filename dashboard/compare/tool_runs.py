@@ -15,6 +15,15 @@ SUCCESSES = ("completed", "request_count", "successful", "num_completed_requests
 """Names under which tools report how many requests succeeded."""
 
 
+def tool_of(bundle: Bundle, unnamed: str) -> str:
+    """The tool that a run comes from, with its version; ``unnamed`` where its files do not say."""
+    told = bundle.lineage.get("tool") or bundle.identity.value("client", "generator")
+    if not told:
+        return "gapscope replay" if bundle.kind == "replay" else unnamed
+    version = bundle.lineage.get("tool_version") or bundle.identity.value("client", "version")
+    return f"{told} {version}" if version else str(told)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolRun:
     """One of the runs: its letter in every table, who made it, and what became of its requests."""
@@ -33,11 +42,7 @@ class ToolRun:
     @property
     def tool(self) -> str:
         """The tool and its version, as its files say."""
-        told = self.bundle.lineage.get("tool") or self.bundle.identity.value("client", "generator")
-        if not told:
-            return {"replay": "gapscope replay"}.get(self.bundle.kind, "tool not said")
-        version = self.bundle.lineage.get("tool_version") or self.bundle.identity.value("client", "version")
-        return f"{told} {version}" if version else str(told)
+        return tool_of(self.bundle, "tool not said")
 
     @property
     def rows(self) -> bool:
