@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from public_files import PUBLIC
 
 from engine.bundle import Bundle, open_bundle
 from engine.importers import import_any
@@ -23,7 +24,7 @@ from engine.importers.fpm.values import Oddities, to_passes
 from engine.importers.kv_events.events import block_hash
 from engine.intake import BadRows, InputFile
 
-GPU = Path("/work/shared/public/fpm")
+GPU = PUBLIC / "fpm"
 COUNTS = st.integers(0, 2**40)
 VARIANCES = st.floats(0, 1e12, allow_nan=False)
 PLACES = ("version", "worker_id", "dp_rank", "counter_id", "wall_time", "scheduled_requests", "queued_requests")

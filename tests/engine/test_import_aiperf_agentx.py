@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
+from public_files import PUBLIC
 
 from tests.engine.aiperf_runs import Run, imported
 
-PUBLIC = Path(os.environ.get("GAPSCOPE_PUBLIC", Path(__file__).resolve().parents[3] / "shared" / "public"))
 HOUR = PUBLIC / "agentx_kimik2.7_mi355x_conc1"
 
 pytestmark = pytest.mark.skipif(not HOUR.is_dir(), reason="the published hour is not at hand")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from foreign_files import checks, fact, figures, plan, rows, runs, verdict, write
+from public_files import PUBLIC
 
 from engine.errors import GapscopeError
 
-PUBLIC = Path(os.environ.get("GAPSCOPE_PUBLIC", Path(__file__).resolve().parents[3] / "shared" / "public"))
 AGENTX = PUBLIC / "agentx_kimik2.7_mi355x_conc1"
 
 
