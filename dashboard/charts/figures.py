@@ -314,7 +314,7 @@ def gantt(
 ) -> Figure:
     """Spans (role, name, lane, start, end): one row per lane, in which each side has its own height."""
     traces = []
-    offsets = np.linspace(0.22, -0.22, len(spans)) if len(spans) > 1 else np.zeros(1)
+    offsets = np.linspace(0.22, -0.22, len(spans)) if len(spans) > 1 else np.zeros(len(spans))
     for (role, name, lane, start, end), offset in zip(spans, offsets, strict=True):
         n = len(lane)
         xs = np.full(3 * n, np.nan, dtype=np.float32)

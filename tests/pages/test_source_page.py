@@ -65,3 +65,11 @@ def test_samples_are_drawn_over_time(opened: Open, tmp_path: Path) -> None:
     app = opened(tmp_path, "source", src=found)
     assert not app.exception
     assert len(app.get("plotly_chart")) == 1
+
+
+def test_a_run_without_lanes_has_a_cohort_page(opened: Open, tmp_path: Path) -> None:
+    (found,) = import_any(DATA / "vllm_bench" / "detailed.json", tmp_path)
+    app = opened(tmp_path, "cohort", m=found)
+    assert not app.exception
+    assert not app.error
+    assert "Lanes over time" in words(app)
