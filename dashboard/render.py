@@ -165,8 +165,9 @@ def _consistency(comparison: Comparison) -> list[str]:
     for side, c in zip(("measured", "replay"), comparison.consistency, strict=True):
         little, observed = shown_value(c.little, "requests"), shown_value(c.observed, "requests")
         lanes = NOTHING if c.lanes is None else f"{c.lanes:,}"
+        note = f" ({c.note.rstrip('.')})" if c.note else ""
         lines.append(
-            f"{side}: throughput x mean E2E = {little} in flight, counted {observed}, configured lanes {lanes}"
+            f"{side}: throughput x mean E2E = {little} in flight, counted {observed}{note}, configured lanes {lanes}"
         )
     return lines
 
@@ -294,7 +295,7 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
             for side, told in zip(("measured", "replay"), comparison.ledgers, strict=True)
         },
         "consistency": {
-            side: {"little": c.little, "observed": c.observed, "lanes": c.lanes}
+            side: {"little": c.little, "observed": c.observed, "lanes": c.lanes, "note": c.note}
             for side, c in zip(("measured", "replay"), comparison.consistency, strict=True)
         },
         "matched": {

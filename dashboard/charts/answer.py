@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from dashboard.frame import Side
 from dashboard.store import Result
 
-INSTANTS = ("time_ns", "start_ns", "end_ns", "dispatched_ns", "received_ns", "first_admit_ns")
+INSTANTS = ("time_ns", "start_ns", "end_ns", "until_ns", "dispatched_ns", "received_ns", "first_admit_ns")
 """Columns that hold a moment: shown in seconds from profile start. Every other ``_ns`` is a duration, in ms, and so is
 one of these that a table shows in ms (the sum of times of a class, say)."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from dashboard.charts import figures, style, verdict
@@ -16,7 +15,7 @@ from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.queries import cohort
 from dashboard.queries.identity import repeats
-from dashboard.queries.ranges import Span, capture_span
+from dashboard.queries.ranges import Span, capture_span, few_ends, without_end
 from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
 
@@ -73,12 +72,24 @@ def over_time(frame: Frame, store: Store, bins: int = 80) -> tuple[Answer, Figur
         series = [
             Series(side.role, side.name, result.array("time_ns") / 1e9, result.array(column) * scale)
             for side, result in results
-            if not result.not_recorded
+            if not result.not_recorded and not (column == "in_flight" and result.table[column].null_count)
         ]
         x, y = Axis("s from profile start"), Axis(title)
         panels.append((title, figures.lines(series, x, y, dark=frame.dark, step=True)))
     n = {side.run_id: None if r.not_recorded else side.bundle.rows("requests") for side, r in results}
-    return stack(results, n=n), figures.small_multiples(panels)
+    rows = stack(results, n=n)
+    said = [f"{side.role.name}: {words}" for side, result in results if (words := _without_end(result))]
+    return replace(rows, partly=" ".join([rows.partly, *said]).strip()), figures.small_multiples(panels)
+
+
+def _without_end(result: Result) -> str:
+    """What the curve of requests in flight leaves out, or why it is not there; empty where every end is known."""
+    if result.not_recorded:
+        return ""
+    unknown = int(result.array("without_end").sum())
+    if result.table["in_flight"].null_count:
+        return few_ends(unknown, int(result.array("dispatched").sum()))
+    return without_end(unknown, "curve") + "." if unknown else ""
 
 
 def sizes(frame: Frame, store: Store, side: Side, n: dict[str, int | None]) -> Answer:
@@ -101,9 +112,8 @@ def lane_spans(frame: Frame, store: Store, start_s: float, length_s: float) -> t
     for side, result in results:
         if result.not_recorded or not len(result):
             continue
-        end = np.nan_to_num(result.array("end_ns").astype(float), nan=span.end_ns)
         lane = result.array("lane").astype(float)
-        spans.append((side.role, side.name, lane, result.array("dispatched_ns") / 1e9, end / 1e9))
+        spans.append((side.role, side.name, lane, result.array("dispatched_ns") / 1e9, result.array("until_ns") / 1e9))
     x = Axis("s from profile start", range=(start_s, start_s + length_s))
     figure = figures.gantt(spans, x, Axis("lane"), dark=frame.dark)
     figure["layout"]["yaxis"] |= {"dtick": 1, "showgrid": False}

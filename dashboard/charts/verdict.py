@@ -146,10 +146,9 @@ def consistency(frame: Frame, side: Side, found: Comparison) -> Answer:
         ("measured", frame.measured.run_id, found.consistency[0]),
         (side.role.name, side.run_id, found.consistency[1]),
     ):
-        rows.append(
-            {"side": name, "run": run_id, "little": told.little, "observed": told.observed, "lanes": told.lanes}
-        )
-    table_ = pa.table({name: [row[name] for row in rows] for name in ("side", "run", "little", "observed", "lanes")})
+        numbers = {"little": told.little, "observed": told.observed, "lanes": told.lanes}
+        rows.append({"side": name, "run": run_id, **numbers, "note": told.note or None})
+    table_ = pa.Table.from_pylist(rows)
     return Answer(
         table_,
         "",
@@ -158,6 +157,7 @@ def consistency(frame: Frame, side: Side, found: Comparison) -> Answer:
             Column("little", "Throughput x mean E2E (requests)", "%.2f"),
             Column("observed", "Mean in flight, counted (requests)", "%.2f"),
             Column("lanes", "Lanes configured", "%d"),
+            Column("note", "Beside the count", width=330),
         ],
         definition="Fixed-window throughput times mean E2E. Lanes hold think time, so they exceed requests in flight.",
     )

@@ -54,12 +54,13 @@ class Consistency:
     """Little's law on one side: in-flight = fixed-window throughput times mean E2E, in requests.
 
     ``observed`` is the time average counted from the rows; ``lanes`` the configured sessions, which hold think time
-    and so exceed the requests in flight.
+    and so exceed the requests in flight. ``note`` says what was left out of ``observed``, or why it is not there.
     """
 
     little: float | None
     observed: float | None
     lanes: int | None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +207,7 @@ def _consistency(store: Store, run_id: str, population: Population) -> Consisten
     complete = Population(population.phase)
     little = number(store, run_id, Key("in_flight", "little"), complete)
     observed = number(store, run_id, Key("in_flight", "observed"), complete)
-    return Consistency(little.value, observed.value, lanes(store, run_id))
+    return Consistency(little.value, observed.value, lanes(store, run_id), observed.why or observed.note)
 
 
 def _judge(
@@ -264,6 +265,10 @@ def _warnings(
             apart.setdefault(said, []).append(key.label)
     for said, labels in apart.items():
         found.append(Warn("definitions", f"{', '.join(labels)}: not comparable. {said}"))
+    for row in rows:
+        for side, number_ in (("measured", row.measured), ("replay", row.replay)):
+            if number_.note:
+                found.append(Warn("left_out", f"{row.key.label}, {side}: {number_.note}."))
     weak = [str(row.key) for row in rows if row.weak]
     if weak:
         found.append(Warn("support", f"Too few values for {', '.join(weak)}: a percentile p needs 1/(1-p) of them."))

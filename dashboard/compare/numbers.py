@@ -9,7 +9,7 @@ import numpy as np
 
 from dashboard.metrics import MEASURES, METRICS, STATISTICS, Direction, Estimator, Population, Window
 from dashboard.queries import coverage, passes
-from dashboard.queries.ranges import block_size, gpus, no_times, population_span
+from dashboard.queries.ranges import block_size, few_ends, gpus, no_times, population_span, without_end
 from dashboard.queries.totals import Totals, totals
 from dashboard.samples import sample
 from dashboard.store import Store
@@ -77,7 +77,7 @@ class Number:
     """A value in the unit of its key, the count it rests on, and a sentence where it is None.
 
     ``undefined`` counts successes of the population without a value; ``supported`` is false for a percentile of too
-    few values.
+    few values. ``note`` says what a value that is there leaves out.
     """
 
     value: float | None
@@ -85,6 +85,7 @@ class Number:
     why: str | None = None
     undefined: int = 0
     supported: bool = True
+    note: str = ""
 
 
 def number(
@@ -238,4 +239,8 @@ def _in_flight(store: Store, run_id: str, key: Key, population: Population) -> N
     if said := no_times(store, run_id):
         return Number(None, 0, said)
     row = store.query("mean_in_flight", span.params(), runs={"run": run_id}).one()
-    return Number(row["in_flight"], row["requests"], None if row["requests"] else "no request in the window")
+    known, unknown = row["requests"], row["without_end"]
+    why = None if known or unknown else "no request in the window"
+    if unknown > known:
+        why = few_ends(unknown, known + unknown)
+    return Number(row["in_flight"], known, why, note=without_end(unknown, "mean"))

@@ -95,12 +95,19 @@ def compare_number(
         return Row(key, left, right, None, None, "not comparable", str(said))
     spread = noise(store, measured, key, own, estimator, repeats, left)
     gap = right.value / left.value - 1 if left.value else None
+    notes = _notes(left, right)
     if right.value == left.value:
-        return Row(key, left, right, gap, spread, "same", "equal values")
+        return Row(key, left, right, gap, spread, "same", f"equal values{notes}")
     if spread is not None and spread.holds(right.value):
-        return Row(key, left, right, gap, spread, "~", f"inside the noise: {spread.words}")
-    reason = f"outside the noise: {spread.words}" if spread else "noise unknown: no repeat in the store"
+        return Row(key, left, right, gap, spread, "~", f"inside the noise: {spread.words}{notes}")
+    reason = (f"outside the noise: {spread.words}" if spread else "noise unknown: no repeat in the store") + notes
     if key.direction == "neither":
         return Row(key, left, right, gap, spread, "differs", reason)
     better = (right.value < left.value) == (key.direction == "lower")
     return Row(key, left, right, gap, spread, "better" if better else "worse", reason)
+
+
+def _notes(measured: Number, replay: Number) -> str:
+    """What the values of either side leave out, behind what a state rests on."""
+    sides = (("measured", measured), ("replay", replay))
+    return "".join(f"; {side}: {found.note}" for side, found in sides if found.note)

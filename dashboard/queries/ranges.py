@@ -61,6 +61,19 @@ def no_times(store: Store, run_id: str, table: str = "requests") -> str | None:
     return f"Not recorded: the tool keeps no times of the {table} of run {run_id}, so they have no place in time."
 
 
+def without_end(requests: int, what: str) -> str:
+    """What stands beside requests in flight, a ``mean`` or a ``curve``, where the end of some is unknown; else empty."""
+    if not requests:
+        return ""
+    many = f"{requests:,} request{'s' if requests > 1 else ''} without a recorded end"
+    return f"{many} left out; the {what} is a lower bound"
+
+
+def few_ends(requests: int, total: int) -> str:
+    """Why nothing can be said of requests in flight, where most of those sent have an unknown end."""
+    return f"Not recorded: {requests:,} of {total:,} requests have no recorded end."
+
+
 def timed(store: Store, run_id: str, table: str, ask: Callable[[], Result]) -> Result:
     """What ``ask()`` gives, or the sentence why rows of ``table`` cannot be placed in time."""
     said = no_times(store, run_id, table)

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from engine.cli.shared import Commands, add_command, say_checks, store_options, stores_of
 from engine.cli.terminal import BAD_INPUT, OK, WIDTH, ProgressBar
 from engine.errors import GapscopeError
+
+if TYPE_CHECKING:
+    from engine.importers.parts import Imported
 
 
 def add_import(commands: Commands) -> None:
@@ -19,9 +25,11 @@ def add_import(commands: Commands) -> None:
         "import",
         "turn recordings and files of other tools into run bundles",
         "A folder, a file or an archive (tar, zip; gzip, zstd, bzip2, xz), nested ones too. What it is, is told by\n"
-        "the content, never by a name: --dry-run says what would be made of it, --formats what is known. Rows that\n"
-        "cannot be used are an error, unless they are to be skipped; then they are counted and named in the run.\n"
-        "What fails its checks is imported too, and said. Several inputs: one that fails does not stop the others.\n\n"
+        "the content, never by a name: --dry-run does all the work, says what became of each file and keeps nothing;\n"
+        "--formats says what is known. Rows that cannot be used are an error, unless they are to be skipped; then they\n"
+        "are counted and named in the run.\n"
+        "What fails its checks is imported too, and said; so is every file that is not used. Several inputs: one that\n"
+        "fails does not stop the others.\n\n"
         "  gapscope import results/ --dry-run\n"
         "  gapscope import results/ benchmark.json.gz --store my_runs\n"
         "  gapscope import recordings/ample8 --trace trace.jsonl\n\n"
@@ -29,15 +37,15 @@ def add_import(commands: Commands) -> None:
         parents=[store_options()],
     )
     parser.add_argument("path", nargs="*", type=Path, help="a folder, a file or an archive; one or more")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be imported, and write nothing")
+    parser.add_argument("--dry-run", action="store_true", help="say what would become of each file, and keep nothing")
     parser.add_argument("--formats", action="store_true", help="list the formats, and what each is told by")
     parser.add_argument("--trace", type=Path, help="the workload that was played, where it is not beside the recording")
     parser.add_argument("--title", help="what people read")
     parser.add_argument("--skip-bad-rows", action="store_true", help="leave out rows that cannot be used")
-    parser.set_defaults(run=_import)
+    parser.set_defaults(run=_run)
 
 
-def _import(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.formats:
         print(_formats())
         return OK
@@ -46,10 +54,7 @@ def _import(arguments: argparse.Namespace) -> int:
     problems: list[str] = []
     for path in arguments.path:
         try:
-            if arguments.dry_run:
-                _show(path)
-            else:
-                problems += _import_one(path, arguments)
+            problems += _rehearse(path, arguments) if arguments.dry_run else _keep(path, arguments)
         except GapscopeError as error:
             problems.append(str(error))
     for problem in problems:
@@ -67,35 +72,50 @@ def _formats() -> str:
     return "\n".join(lines)
 
 
-def _show(path: Path) -> None:
-    """Print what importing ``path`` would do."""
-    from engine.importers import plan_import
-    from engine.intake import open_intake
+def _rehearse(path: Path, arguments: argparse.Namespace) -> list[str]:
+    """Import into a folder that vanishes and print what became of each file, so that nothing is promised."""
+    said = [f"{path}:"]
+    with tempfile.TemporaryDirectory(prefix="gapscope-dry-run-") as held:
+        problems, left = _import(path, Path(held), arguments, lambda number, done: said.extend(done.outline(number)))
+    print("\n".join([*said, *left]), flush=True)
+    return problems
 
-    with open_intake(path) as intake:
-        print("\n".join([f"{path}:", *plan_import(intake).lines]), flush=True)
 
-
-def _import_one(path: Path, arguments: argparse.Namespace) -> list[str]:
-    """Import what lies at ``path``; returns a sentence for every run that could not be made."""
+def _keep(path: Path, arguments: argparse.Namespace) -> list[str]:
+    """Import into the store: ids on stdout; checks, and files that are not used, on stderr."""
     from engine.bundle import open_bundle
+
+    store = stores_of(arguments)[-1]
+
+    def say(_number: int, done: Imported) -> None:
+        if done.run_id:
+            print(done.run_id, flush=True)
+            say_checks(open_bundle(store / done.run_id), ["rows_used"] if arguments.skip_bad_rows else [])
+            print("".join(f"{line}\n" for line in done.part.left), end="", file=sys.stderr)
+
+    problems, left = _import(path, store, arguments, say)
+    print("".join(f"{line}\n" for line in left), end="", file=sys.stderr)
+    return problems
+
+
+def _import(
+    path: Path, store: Path, arguments: argparse.Namespace, say: Callable[[int, Imported], None]
+) -> tuple[list[str], list[str]]:
+    """Import what lies at ``path``; returns a sentence for every refused part, and a line for every file of no run."""
     from engine.importers import Options, intake_for, plan_import
     from engine.importers.parts import import_parts
 
-    store = stores_of(arguments)[-1]
     bar = ProgressBar(path.name or str(path))
     options = Options(arguments.title, arguments.trace, arguments.skip_bad_rows, bar.show)
     problems = []
     try:
         bar.show(None, "looking at its files")
         with intake_for(path, store) as intake:
-            for done in import_parts(plan_import(intake), store, options):
+            plan = plan_import(intake)
+            for number, done in enumerate(import_parts(plan, store, options), 1):
                 bar.clear()
-                if done.run_id is None:
-                    problems.append(done.problem)
-                    continue
-                print(done.run_id, flush=True)
-                say_checks(open_bundle(store / done.run_id), ["rows_used"] if arguments.skip_bad_rows else [])
+                say(number, done)
+                problems += [] if done.run_id else [done.problem]
     finally:
         bar.clear()
-    return problems
+    return problems, plan.left

@@ -77,6 +77,11 @@ class Part:
     side: Literal["client", "engine", "both"] = "client"
     """Whose files they are: what a client saw, what its engine published (to be attached), or a whole run."""
 
+    @property
+    def left(self) -> list[str]:
+        """A line for each of its files that is not used."""
+        return [f"   ignores  {name}: {why}" for name, why in self.ignores]
+
 
 class Importer(Protocol):
     """A family of formats. ``find`` looks at heads of files only and reads nothing whole that may be large."""
@@ -98,14 +103,6 @@ class Plan:
     """Files that no importer uses, each with the reason."""
 
     @property
-    def lines(self) -> list[str]:
-        """The plan as ``--dry-run`` prints it."""
-        out = []
-        for number, part in enumerate(self.parts, 1):
-            version = f" {part.version}" if part.version else ", version not said"
-            out.append(f"{number}. {part.name}: {part.tool}{version}, becomes a run of kind {part.kind}")
-            out += [f"   uses     {use.file.name}: {use.what}" for use in part.uses]
-            out += [f"   ignores  {name}: {why}" for name, why in part.ignores]
-            out += [f"   note     {note}" for note in part.notes]
-        out += [f"not used: {name}: {why}" for name, why in self.ignored]
-        return out
+    def left(self) -> list[str]:
+        """A line for each file that is of no run."""
+        return [f"not used: {name}: {why}" for name, why in self.ignored]

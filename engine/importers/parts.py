@@ -18,6 +18,17 @@ class Imported:
     run_id: str | None
     problem: str = ""
 
+    def outline(self, number: int) -> list[str]:
+        """What the part is and what became of each of its files, line by line."""
+        part, version = self.part, f" {self.part.version}" if self.part.version else ", version not said"
+        becomes, read = (f"becomes a run of kind {part.kind}", "uses   ") if self.run_id else ("is refused", "refuses")
+        return [
+            f"{number}. {part.name}: {part.tool}{version}, {becomes}",
+            *(f"   {read}  {use.file.name}: {use.what}" for use in part.uses),
+            *part.left,
+            *(f"   note     {note}" for note in part.notes),
+        ]
+
 
 def import_parts(plan: Plan, store: Path, options: Options) -> Iterator[Imported]:
     """Import the parts of a plan one after the other; a refused one is told, and the next is tried.

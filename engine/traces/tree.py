@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 ForkMode = Literal["fork", "fresh"]
+Trigger = Literal["dispatch", "completion"]
+Relation = Literal["sequence", "spawn", "join", "barrier"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,17 @@ class Segment:
 
     content: str
     tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """What a turn waits for: another turn of its play, and ``delay_ns`` from its dispatch or its completion on."""
+
+    conversation_id: str
+    turn: int
+    trigger: Trigger
+    delay_ns: int
+    relation: Relation
 
 
 @dataclass(slots=True)
@@ -31,6 +44,12 @@ class Turn:
     names conversations of the same play that start when this turn's response ended; the next turn of this
     conversation joins on all of them. ``hash_ids`` replaces segments where a trace names its blocks directly:
     the whole prompt's block ids, as a tuple or an ``array("q")``.
+
+    ``edges`` replaces the rules above where a trace names what a turn waits for one by one: it is due when each edge's
+    delay is over (and ``not_before_ns`` after its play began, if that is set). ``spawn`` then only says where in the
+    tree the children hang, and ``think_ns`` is the delay after the previous turn, for statistics. A turn with ``()``
+    waits for nothing but its play. ``start_ns`` and ``api_ns`` are when the request was sent in the recording, from the
+    beginning of its play on, and how long it took; None where that is not recorded.
     """
 
     output_tokens: int
@@ -39,6 +58,10 @@ class Turn:
     spawn: tuple[str, ...] = ()
     prompt_tokens: int | None = None  # given together with hash_ids; else derived from the segments
     hash_ids: Sequence[int] | None = None
+    edges: tuple[Edge, ...] | None = None
+    not_before_ns: int | None = None
+    start_ns: int | None = None
+    api_ns: int | None = None
 
 
 @dataclass(slots=True)

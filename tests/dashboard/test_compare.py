@@ -18,6 +18,7 @@ from dashboard.compare.numbers import Key
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import cohort
 from dashboard.queries.identity import repeats
+from dashboard.render import comparison_text
 from dashboard.samples import Sample, statistic
 from dashboard.store import Store
 from engine.bundle import Check, replay_lineage
@@ -112,6 +113,16 @@ def test_warnings_are_values(root: Path) -> None:
     assert "engine version" in codes["regime"]
     assert "drift of 3 ms" in codes["qualification"]
     assert "noise" in codes
+
+
+def test_what_requests_in_flight_leave_out_is_said_beside_them(root: Path) -> None:
+    measured = write(root, "m", [*slower(1.0), request("lost", end_ns=None, status="error")])
+    found = compare(Store([root]), measured, write(root, "r", slower(1.1), kind="replay"))
+    words = "1 request without a recorded end left out; the mean is a lower bound"
+    assert [c.note for c in found.consistency] == [words, ""]
+    assert found.row("in_flight.observed").reason.endswith(f"; measured: {words}")
+    assert [w.text for w in found.warnings if w.code == "left_out"] == [f"Requests in flight, measured: {words}."]
+    assert f"({words})" in comparison_text(found, "table")
 
 
 def test_the_label_follows_from_lineage(root: Path) -> None:

@@ -168,6 +168,22 @@ def test_littles_law(root: Path) -> None:
     assert value(store, run_id, "in_flight.observed") == pytest.approx((1 + 9 * 2) / 10)
 
 
+def test_a_request_that_ended_at_an_unknown_time_is_not_in_flight_to_the_close(root: Path) -> None:
+    """One of 4 s and one that is in flight for the last 2 s of 10 s: 0.6; the failed one is counted beside it."""
+    rows = [
+        request("a", end_ns=4 * S),
+        request("b", at=2 * S, end_ns=None, status="error"),
+        request("c", at=8 * S, end_ns=None, status="in_flight"),
+    ]
+    store = Store([root])
+    found = whole(store, write(root, "run", rows), "in_flight.observed")
+    assert (found.value, found.n) == (pytest.approx(0.6), 2)
+    assert found.note == "1 request without a recorded end left out; the mean is a lower bound"
+    few = [rows[0], rows[1], request("d", at=3 * S, end_ns=None, status="canceled")]
+    found = whole(store, write(root, "few", few), "in_flight.observed")
+    assert (found.value, found.why) == (None, "Not recorded: 2 of 3 requests have no recorded end.")
+
+
 def test_roles_and_matched_subsets(root: Path) -> None:
     left = [
         request("a", turn_index=0),

@@ -63,6 +63,50 @@ def test_in_flight_by_hand(root: Path) -> None:
     assert [row["time_ns"] for row in found] == [k * S for k in range(10)]
 
 
+def test_an_unknown_end_is_no_request_in_flight(root: Path) -> None:
+    rows = [
+        request("a", at=S, end_ns=3 * S),
+        request("b", at=S, end_ns=None, status="error"),
+        request("c", at=3 * S, end_ns=None, status="in_flight"),
+    ]
+    store = Store([root])
+    run_id = write(root, "m", rows)
+    found = cohort.in_flight(store, run_id, Span(0, 5 * S), bins=5).rows()
+    assert [row["in_flight"] for row in found] == [0, 0, 1, 1, 1]
+    assert [row["dispatched"] for row in found] == [0, 2, 0, 1, 0]
+    assert [row["without_end"] for row in found] == [0, 1, 0, 0, 0]
+    answer, figure = charts.over_time(alone(store, run_id), store)
+    assert answer.partly == "measured: 1 request without a recorded end left out; the curve is a lower bound."
+    assert len(figure["data"]) == 3
+
+
+def test_of_few_known_ends_there_is_no_curve(root: Path) -> None:
+    rows = [request("a"), *(request(name, at=S, end_ns=None, status="error") for name in "bc")]
+    store = Store([root])
+    run_id = write(root, "m", rows)
+    found = cohort.in_flight(store, run_id, Span(0, 5 * S), bins=5).rows()
+    assert {row["in_flight"] for row in found} == {None}
+    assert sum(row["dispatched"] for row in found) == 3
+    answer, figure = charts.over_time(alone(store, run_id), store)
+    assert answer.partly == "measured: Not recorded: 2 of 3 requests have no recorded end."
+    assert len(figure["data"]) == 2  # dispatches and completions
+
+
+def alone(store: Store, run_id: str) -> Frame:
+    return Frame(Side(ROLES[0], store.bundle(run_id)), (), HEADLINE, Estimator.LINEAR, Window.FIXED)
+
+
+def test_a_lane_is_not_busy_after_an_unknown_end(root: Path) -> None:
+    rows = [
+        request("a", end_ns=None, status="error"),
+        request("b", at=2 * S, end_ns=3 * S),
+        request("c", at=4 * S, end_ns=None, status="in_flight"),
+    ]
+    found = cohort.lanes(Store([root]), write(root, "m", rows), Span(0, 10 * S)).rows()
+    assert [row["until_ns"] for row in found] == [0, 3 * S, 10 * S]
+    assert [row["idle_before_ns"] for row in found] == [None, None, None]
+
+
 def test_flow_adds_up_on_the_samples(samples: Store) -> None:
     run_id = sample_id("tight8")
     found = cohort.in_flight(samples, run_id)

@@ -372,7 +372,7 @@ def test_one_folder_is_one_run(native, joined):
         plan = plan_import(intake)
         (part,) = plan.parts
         assert {"fpm.jsonl.gz", "profile_export.jsonl.gz"} <= {use.file.name for use in part.uses}
-        assert any("become part of the run" in line for line in plan.lines)
+        assert any("become part of the run" in note for part in plan.parts for note in part.notes)
     assert (joined.kind, joined.rows("requests"), joined.rows("passes")) == ("measured", 243, 3451)
 
 

@@ -149,12 +149,15 @@ def peak(starts: Floats, ends: Floats) -> int:
     return int(np.cumsum(steps[order]).max(initial=0))
 
 
-def peak_check(reported: Any, cap: Any, found: int | None) -> Check:
-    """The peak concurrency of the rows against the cap, with the tool's own figure, which counts whole seconds."""
+def peak_check(reported: Any, cap: Any, found: int | None, why: str = "no start times are kept") -> Check:
+    """The peak concurrency of the rows against the cap, with the tool's own figure, which counts whole seconds.
+
+    ``why`` there is no peak, where there is none.
+    """
     told, limit = number(reported), number(cap)
     says = "" if told is None else f"; the tool reports {told:g}, which counts whole seconds"
     if found is None or limit is None:
-        why = "no start times are kept" if found is None else f"at most {found} in flight, no cap is stated"
+        why = why if found is None else f"at most {found} in flight, no cap is stated"
         return Check("concurrency_capped", "unknown", f"{why}{says}")
     verdict = "pass" if found <= limit else "fail"
     return Check("concurrency_capped", verdict, f"at most {found} in flight where {limit:g} are allowed{says}")

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.errors import GapscopeError
+from engine.importers.clients.unusable import Unusable
 from engine.importers.clients.values import count
+from engine.importers.clients.within import Spans
 from engine.importers.contract import Options
 from engine.intake import BadRows
 from engine.intake.rows import number
@@ -28,6 +30,8 @@ class Totals:
     failed: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    spans: Spans = field(default_factory=Spans)
+    unusable: Unusable = field(default_factory=Unusable)
 
     def succeeded(
         self, input_tokens: int | None, output_tokens: int | None, ttft: float | None, between: list[float] | None
@@ -86,15 +90,17 @@ def requests_in(
     held: Mapping[str, list[Any]],
     names: tuple[str, ...],
     kinds: Kinds,
+    unusable: Unusable,
     bad: BadRows,
     where: str,
     options: Options,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Id and values of each request in parallel arrays; those of another type than ``kinds`` says are bad rows.
 
-    ``output_lens`` must be counts and ``itls`` gaps; float stands for seconds.
+    ``output_lens`` must be counts and ``itls`` gaps; float stands for seconds, and those that are no times are counted.
     """
     total = len(held["ttfts"])
+    looked_at = [name for name in names if kinds.get(name) is float or name in ("itls", "queue_times")]
     columns = [held.get(name, [None] * total) for name in names]
     for place, values in enumerate(zip(*columns, strict=True)):
         row = dict(zip(names, values, strict=True))
@@ -102,6 +108,8 @@ def requests_in(
         if problem:
             bad.add(f"{where} request {place}", problem)
             continue
+        for name in looked_at:
+            unusable.take(name, place, row[name], signed=name == "start_times")
         yield str(place), row
         if place % _STEP == 0:
             options.step(place / total, f"{place:,} of {total:,} requests")

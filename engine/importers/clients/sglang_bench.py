@@ -171,6 +171,8 @@ def _checks(
         summary_check(document, own, rows.sums("total_throughput"), source, aside),
         asked_and_seen(document, total, rows.ok, rows.failed, rows.ok + rows.failed),
         peak_check(document.get("max_concurrent_requests"), document.get("max_concurrency"), None),
+        rows.spans.check(number(document.get("duration")), source),
+        rows.unusable.check(),
     ]
     if told is not None and again is not None:
         agree = told == again

@@ -88,7 +88,7 @@ def read_rows(
     options: Options,
 ) -> None:
     """Fill the run's tables and ``rows`` from the arrays; ``least`` is as :func:`text_per_token` says."""
-    for request_id, given in requests_in(held, ARRAYS, _KINDS, run.bad, where, options):
+    for request_id, given in requests_in(held, ARRAYS, _KINDS, rows.unusable, run.bad, where, options):
         _request(request_id, given, doubtful, least, run, rows)
 
 
@@ -121,6 +121,7 @@ def _request(
         else:
             noticed.add(flags.BURST)
     last = None if ttft is None or between is None else ttft + sum(between)
+    rows.spans.take(request_id, 0.0, last if ns(last) is not None else None)
     found, wrong = durations(ns(ttft), ns(last), None)
     row |= {
         "status": "ok",

@@ -109,7 +109,7 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
     if detailed:
         run.requests = Spool("requests", COLUMNS, intake.scratch)
         run.chunks = Spool("chunks", CHUNKS, intake.scratch)
-        read_rows(held, framing, run, rows, found.where, options)
+        read_rows(held, framing, number(document.get("duration")), run, rows, found.where, options)
     done = rows.ok if detailed else count(document.get("completed"))
     counts = {"ttft": done, "e2el": done}
     if detailed:
@@ -174,12 +174,19 @@ def _checks(document: Mapping[str, Any], rows: VllmTotals, source: str, timed: b
         own = {}
     totals = {"failed": rows.failed, **rows.sums("total_token_throughput")}
     aside = "" if latencies else "Latencies are not kept: they are the sums of TTFT and gaps."
-    spans = np.asarray(rows.spans, np.float64).reshape(-1, 2)
-    found = peak(spans[:, 0], spans[:, 1]) if timed and len(spans) else None
+    starts, ends = rows.spans.ended
+    found, why = None, "no start times are kept"
+    if timed:
+        why = (
+            "no request has both a start and an end" if rows.ok else "no request succeeded, so that no end is recorded"
+        )
+        found = peak(starts, ends) if len(ends) else None
     checks = [
         summary_check(document, {name: np.asarray(values) for name, values in own.items()}, totals, source, aside),
         asked_and_seen(document, document.get("num_prompts"), rows.ok, rows.failed, rows.ok + rows.failed),
-        peak_check(document.get("max_concurrent_requests"), document.get("max_concurrency"), found),
+        peak_check(document.get("max_concurrent_requests"), document.get("max_concurrency"), found, why),
+        rows.spans.check(number(document.get("duration")), source),
+        rows.unusable.check(),
     ]
     zeros = [
         name for name, block in statistics(document).items() if block and all(value == 0 for value in block.values())

@@ -14,6 +14,7 @@ from engine.importers.clients.framing import Framing, framing_of
 from engine.importers.clients.run import ClientRun
 from engine.importers.clients.times import durations, times
 from engine.importers.clients.values import count, ns
+from engine.importers.clients.within import window_start
 from engine.importers.contract import Options
 from engine.intake.rows import number
 
@@ -42,11 +43,10 @@ _KINDS: Kinds = {"ttfts": float, "latencies": float, "start_times": float, "erro
 
 @dataclass
 class VllmTotals(Totals):
-    """Beside what the rows add up to: latencies that need the end of a response, and when each was in flight."""
+    """Beside what the rows add up to: latencies that need the end of a response."""
 
     tpot: list[float] = field(default_factory=list)
     e2el: list[float] = field(default_factory=list)
-    spans: list[tuple[float, float]] = field(default_factory=list)
 
 
 def framing_in(chat: bool, held: Mapping[str, list[Any]]) -> Framing:
@@ -59,35 +59,54 @@ def framing_in(chat: bool, held: Mapping[str, list[Any]]) -> Framing:
 
 
 def read_rows(
-    held: Mapping[str, list[Any]], framing: Framing, run: ClientRun, rows: VllmTotals, where: str, options: Options
+    held: Mapping[str, list[Any]],
+    framing: Framing,
+    length_s: float | None,
+    run: ClientRun,
+    rows: VllmTotals,
+    where: str,
+    options: Options,
 ) -> None:
-    """Fill the run's tables and ``rows`` from the arrays; times are seconds on a clock of the process."""
-    starts = [number(value) for value in held.get("start_times", ())]
-    run.origin_ns = min((found for start in starts if (found := ns(start)) is not None), default=0)
-    for request_id, given in requests_in(held, ARRAYS, _KINDS, run.bad, where, options):
-        _request(request_id, given, framing, run, rows)
+    """Fill the run's tables and ``rows`` from the arrays; times are seconds on a clock of the process.
+
+    Time 0 is the first start, of those that lie within the stated ``length_s``: a wild one does not move the others.
+    """
+    starts = [found for value in held.get("start_times", ()) if (found := _moment(value)) is not None]
+    run.origin_ns = ns(window_start(np.asarray(starts, np.float64), length_s)) or 0
+    for request_id, given in requests_in(held, ARRAYS, _KINDS, rows.unusable, run.bad, where, options):
+        _request(request_id, given, framing, run, rows, timed="start_times" in held)
 
 
-def _request(request_id: str, given: Mapping[str, Any], framing: Framing, run: ClientRun, rows: VllmTotals) -> None:
+def _moment(value: Any) -> float | None:
+    found = number(value)
+    return None if ns(found) is None else found
+
+
+def _request(
+    request_id: str, given: Mapping[str, Any], framing: Framing, run: ClientRun, rows: VllmTotals, timed: bool
+) -> None:
     assert run.requests is not None
-    start, ttft, latency = (number(given[name]) for name in ("start_times", "ttfts", "latencies"))
+    start, ttft, latency = _moment(given["start_times"]), number(given["ttfts"]), number(given["latencies"])
     row: dict[str, Any] = {
         "request_id": request_id,
         "phase": "profile",
         "input_tokens": count(given["input_lens"]),
     }
     waited = number(given["queue_times"])
+    begun = start if timed else 0.0
     if start is not None:
         row["dispatched_ns"] = ns(start)
         row["scheduled_ns"] = ns(start - waited) if waited is not None and waited >= 0 else None
     if given["errors"]:
         rows.failed += 1
+        rows.spans.take(request_id, start, None)
         run.requests.append({**row, **failure(given["errors"])})
         return
     between, tokens = gaps(given["itls"]), count(given["output_lens"])
     if latency is None and ttft is not None and between is not None:
         latency = ttft + sum(between)
-    _own_terms(rows, row["input_tokens"], tokens, ttft, between, latency, start)
+    _own_terms(rows, row["input_tokens"], tokens, ttft, between, latency)
+    rows.spans.take(request_id, begun, None if begun is None or ns(latency) is None else begun + (latency or 0.0))
     row |= {"status": "ok", "tool_status": "success", "output_tokens": tokens}
     noticed: set[str] = set()
     if not tokens:
@@ -129,7 +148,7 @@ def _chunks(
     tokens: int,
     framing: Framing,
 ) -> None:
-    if ttft is None or between is None or run.chunks is None:
+    if ttft is None or ttft < 0 or between is None or run.chunks is None:
         return
     found = framing.content(len(between), tokens)
     for ordinal, after in enumerate((ttft + np.concatenate([[0.0], np.cumsum(between)])).tolist()):
@@ -162,12 +181,9 @@ def _own_terms(
     ttft: float | None,
     between: list[float] | None,
     latency: float | None,
-    start: float | None,
 ) -> None:
     rows.succeeded(input_tokens, tokens, ttft, between)
     if latency is not None:
         rows.e2el.append(latency * 1e3)
         if tokens and tokens > 1 and ttft is not None:
             rows.tpot.append((latency - ttft) / (tokens - 1) * 1e3)
-        if start is not None:
-            rows.spans.append((start, start + latency))

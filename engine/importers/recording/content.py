@@ -49,7 +49,7 @@ def find_trace(recording: Recording, given: Path | None) -> Path:
         GapscopeError: there is none, or it is not the one that was played.
     """
     digest = recording.identity["workload"]["trace_sha256"]
-    name = Path(str(recording.identity["workload"].get("trace") or "trace.jsonl")).name
+    name = trace_name(recording.identity)
     places = [given] if given is not None else [recording.path / name, recording.path.parent / name]
     for place in places:
         if place.is_file():
@@ -65,6 +65,12 @@ def find_trace(recording: Recording, given: Path | None) -> Path:
         f"The trace that was played (SHA-256 {digest[:12]}...) is needed for the prompts, but {where}: "
         "give it with --trace FILE."
     )
+
+
+def trace_name(identity: Mapping[str, Any]) -> str:
+    """What the file of the trace that was played is called."""
+    workload = identity.get("workload")
+    return Path(str((workload.get("trace") if isinstance(workload, dict) else None) or "trace.jsonl")).name
 
 
 def rebuild(recording: Recording, trace_file: Path) -> Contents:

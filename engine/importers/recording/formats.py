@@ -8,6 +8,7 @@ from pathlib import Path
 import orjson
 
 from engine.importers.contract import Options, Part, Use
+from engine.importers.recording.content import trace_name
 from engine.importers.recording.files import RUN_SCHEMA, SWEEP_SCHEMA, identity_schema
 from engine.importers.recording.run import import_recording
 from engine.importers.recording.sweep import import_sweep
@@ -51,6 +52,9 @@ class _FolderImporter:
     def _part(self, intake: Intake, file: InputFile) -> Part:
         folder = file.path.parent
         beside = [f for f in intake.files if f.folder == file.folder and f.base in _WHAT]
+        uses = [Use(f, _WHAT[f.base]) for f in beside]
+        if self._schema == RUN_SCHEMA:
+            uses += [Use(f, "the workload that was played") for f in self._trace(intake, file)]
         return Part(
             format=self.name,
             tool="a recorder of this format",
@@ -58,9 +62,20 @@ class _FolderImporter:
             name=folder.name,
             kind=self._kind,
             side="both",
-            uses=tuple(Use(f, _WHAT[f.base]) for f in beside),
+            uses=tuple(uses),
             run=lambda store, options: self._import(folder, store, options),
         )
+
+    @staticmethod
+    def _trace(intake: Intake, identity: InputFile) -> list[InputFile]:
+        """The file that the import takes for the trace, where it is among the files: beside the identity, or above."""
+        try:
+            name = trace_name(orjson.loads(identity.head))
+        except orjson.JSONDecodeError:
+            return []
+        folder = identity.path.parent
+        found = {f.path: f for f in intake.files}
+        return [found[path] for path in (folder / name, folder.parent / name) if path in found][:1]
 
     def _import(self, folder: Path, store: Path, options: Options) -> str:
         options.step(None, f"reading {folder.name}")
