@@ -59,8 +59,8 @@ def ledger(store: Store, run_id: str) -> Ledger:
 def in_flight(store: Store, run_id: str, span: Span | None = None, bins: int = 240) -> Result:
     """Columns ``time_ns, in_flight, dispatched, without_end, admitted, completed, ended_otherwise``; one row per bin.
 
-    ``in_flight`` is exact at the start of the bin but for the dispatched ``without_end``, and None where these are most;
-    the counts are those inside the bin.
+    ``in_flight`` is exact at the start of the bin but for the dispatched ``without_end``, and None where these are the
+    most; the counts are those inside the bin.
     """
     params = {"bins": bins, **(span or capture_span(store, run_id)).params()}
     return timed(store, run_id, "requests", lambda: store.query("in_flight", params, runs={"run": run_id}))

@@ -62,7 +62,7 @@ def no_times(store: Store, run_id: str, table: str = "requests") -> str | None:
 
 
 def without_end(requests: int, what: str) -> str:
-    """What stands beside requests in flight, a ``mean`` or a ``curve``, where the end of some is unknown; else empty."""
+    """What stands beside requests in flight, a ``mean`` or a ``curve``, where some have an unknown end; else empty."""
     if not requests:
         return ""
     many = f"{requests:,} request{'s' if requests > 1 else ''} without a recorded end"
