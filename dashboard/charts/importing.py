@@ -19,6 +19,8 @@ from engine.errors import GapscopeError
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SHOWN_RUNS = 8
 """Of one import; the catalogue has all."""
+SHOWN_FILES = 5
+"""Of those that an import did not use; what was looked at had all."""
 ONWARD = {"source": "Source", "identity": "Identity", "tools": "Cross-tool"}
 """Where one goes with an imported run."""
 
@@ -134,7 +136,10 @@ def _plan(planned: Planned) -> None:
     """What importing would do, run by run and file by file."""
     with st.container(border=True, key="plan", gap="small"):
         count = len(planned.runs)
-        st.markdown(f"**{count} run{'' if count == 1 else 's'}** would be made; nothing is written yet.")
+        st.markdown(
+            f"**{count} run{'' if count == 1 else 's'}** would be made; nothing is written yet. This is told by the "
+            "beginnings of the files; they are read to their ends at the import, which refuses what it cannot use."
+        )
         for run in planned.runs[:SHOWN_RUNS]:
             version = f" {run.version}" if run.version else ", version not said"
             st.markdown(f"- **{escape(run.name)}**: {escape(run.tool + version)}, kind {escape(run.kind)}")
@@ -175,6 +180,10 @@ def _outcome(job: Job) -> None:
                     st.page_link(widgets.PAGES_FOLDER / f"{page}.py", label=label, query_params=query)
     if len(job.run_ids) > SHOWN_RUNS:
         st.caption(f"And {len(job.run_ids) - SHOWN_RUNS} more runs; the catalogue has all.")
+    left = [escape(f"{name} ({why})") for name, why in job.result.get("left") or ()]
+    if left:
+        more = f"; and {len(left) - SHOWN_FILES} more" if len(left) > SHOWN_FILES else ""
+        st.caption(f"Not used: {'; '.join(left[:SHOWN_FILES])}{more}")
 
 
 def _checks(run_id: str) -> str:

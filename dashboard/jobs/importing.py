@@ -98,24 +98,27 @@ def spec(
 
 
 def run(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
-    """Import; returns the runs and, for each part, its run or why it has none.
+    """Import; returns the runs, for each part its run or why it has none, and the files that were not used.
 
     Raises:
         GapscopeError: no run could be made.
     """
     source = _source(folder, asked)
     with _in_page_words(source), intake_for(source, store) as intake:
-        done = [
-            {"name": one.part.name, "run_id": one.run_id, "problem": in_page_words(one.problem)}
-            for one in import_parts(plan_import(intake), store, _options(folder, asked))
-        ]
+        plan = plan_import(intake)
+        left = [*plan.ignored]
+        done = []
+        for one in import_parts(plan, store, _options(folder, asked)):
+            done.append({"name": one.part.name, "run_id": one.run_id, "problem": in_page_words(one.problem)})
+            left += one.part.ignores if one.run_id else ()
     found = [one["run_id"] for one in done if one["run_id"]]
     failed = [one for one in done if not one["run_id"]]
     if not found:
         raise GapscopeError(" ".join(str(one["problem"]) for one in failed))
     why = " ".join(f"{one['name']}: {one['problem']}" for one in failed)
     message = f"{len(found)} of {len(done)} runs. {why}" if failed else ""
-    return {"run_ids": found, "parts": done, "again": bool(failed or asked.get("path")), "message": message}
+    again = bool(failed or asked.get("path"))
+    return {"run_ids": found, "parts": done, "left": left, "again": again, "message": message}
 
 
 def run_attach(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:

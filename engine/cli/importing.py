@@ -25,11 +25,10 @@ def add_import(commands: Commands) -> None:
         "import",
         "turn recordings and files of other tools into run bundles",
         "A folder, a file or an archive (tar, zip; gzip, zstd, bzip2, xz), nested ones too. What it is, is told by\n"
-        "the content, never by a name: --dry-run does all the work, says what became of each file and keeps nothing;\n"
-        "--formats says what is known. Rows that cannot be used are an error, unless they are to be skipped; then they\n"
-        "are counted and named in the run.\n"
-        "What fails its checks is imported too, and said; so is every file that is not used. Several inputs: one that\n"
-        "fails does not stop the others.\n\n"
+        "the content, never by a name (--formats). --dry-run does all the work, says what became of each file, and\n"
+        "keeps nothing. Rows that cannot be used are an error, unless they are to be skipped; then they are counted\n"
+        "and named in the run. What fails its checks is imported too, and said, as is each file that is not used.\n"
+        "Several inputs: one that fails does not stop the others.\n\n"
         "  gapscope import results/ --dry-run\n"
         "  gapscope import results/ benchmark.json.gz --store my_runs\n"
         "  gapscope import recordings/ample8 --trace trace.jsonl\n\n"

@@ -20,6 +20,7 @@ from engine.importers.parts import import_parts
 from engine.intake import open_intake
 
 GOLDEN = Path(__file__).parent / "golden"
+DATA = Path(__file__).parents[1] / "data"
 
 
 def command(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
@@ -63,6 +64,46 @@ def test_a_dry_run_says_the_plan_and_writes_nothing(
     assert (code, err) == (0, "")
     golden("import_dry_run.txt", out)
     assert not Path("store").exists()
+
+
+def test_an_import_names_what_it_left_as_the_dry_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(DATA / "aiperf" / "native", results / "aiperf")
+    (results / "notes.txt").write_text("by hand")
+    _, rehearsed, _ = command(capsys, results, "--dry-run")
+    code, ids, said = command(capsys, results, "--store", tmp_path / "store")
+    assert (code, len(ids.split())) == (terminal.OK, 1)
+
+    def left(text: str) -> list[str]:
+        return [line for line in text.splitlines() if line.startswith(("   ignores", "not used"))]
+
+    assert "not used: notes.txt: no importer knows it" in left(said)
+    assert left(said) == left(rehearsed)
+
+
+def test_a_dry_run_refuses_what_the_import_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    results = tmp_path / "results"
+    results.mkdir()
+    whole = (DATA / "vllm_bench" / "detailed.json").read_bytes()
+    (results / "whole.json").write_bytes(whole)
+    (results / "cut.json").write_bytes(whole[: len(whole) // 2])
+    code, out, err = command(capsys, results, "--dry-run")
+    assert code == terminal.BAD_INPUT
+    assert out.splitlines()[1:] == [
+        "1. cut: vLLM bench serve, version not said, is refused",
+        "   refuses  cut.json: header and a value per request",
+        "2. whole: vLLM bench serve, version not said, becomes a run of kind measured",
+        "   uses     whole.json: header and a value per request",
+    ]
+    assert err.startswith("gapscope: cut.json is not JSON ")
+    assert command(capsys, results, "--store", tmp_path / "store")[::2] == (code, mentions_checks(tmp_path, err))
+
+
+def mentions_checks(folder: Path, problems: str) -> str:
+    """What an import says on stderr: how its only run did in its checks, then the problems."""
+    (run,) = [open_bundle(path) for path in list_bundles(folder / "store")]
+    passed = sum(check.verdict == "pass" for check in run.qualification)
+    return f"{run.run_id}: {passed} of {len(run.qualification)} checks passed\n{problems}"
 
 
 def test_one_input_that_fails_does_not_hide_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

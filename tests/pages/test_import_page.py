@@ -48,6 +48,7 @@ def test_a_path_is_looked_at_then_imported_and_leads_to_its_run(opened: Open, tm
     store = tmp_path / "store"
     synthetic.pair(store)
     recording = Folder().write(tmp_path / "rec")
+    (recording / "notes.txt").write_text("by hand")
     app = opened(store, "runs")
     assert app.button(key="look").disabled
     assert app.button(key="import").disabled
@@ -68,6 +69,7 @@ def test_a_path_is_looked_at_then_imported_and_leads_to_its_run(opened: Open, tm
     said = words(app)
     assert f"** · {made} · " in said
     assert "checks passed, 2 unknown" in said
+    assert "Not used: notes.txt (no importer knows it)" in said
     links = [link.proto.query_string if hasattr(link.proto, "query_string") else "" for link in app.get("page_link")]
     assert any(made in link for link in links)
 
