@@ -21,6 +21,7 @@ from engine.importers.parts import import_parts
 from engine.intake import open_intake
 
 PAGE_WORDS = {
+    "imported with --trace FILE": "imported together with it",
     "--skip-bad-rows": "'Skip bad rows' ticked",
     "name its file with --trace FILE": "import a recording with that trace beside it",
     "name another with --trace FILE": "import a recording with that trace beside it",

@@ -28,8 +28,9 @@ from engine.importers.exported import Exports
 from engine.importers.fpm import FpmImporter, SelfBenchmarks
 from engine.importers.joined import join_parts
 from engine.importers.kv_events import KvEventImporter
-from engine.importers.recording import PASS_STREAMS, RECORDINGS, SWEEPS, import_recording, import_sweep, schema_hint
-from engine.intake import Intake, open_intake, trouble
+from engine.importers.recording import PASS_STREAMS, RECORDINGS, SWEEPS, import_recording, import_sweep
+from engine.importers.unknown import hint, reason
+from engine.intake import Intake, open_intake
 
 __all__ = [
     "IMPORTERS",
@@ -88,12 +89,11 @@ def plan_import(intake: Intake, join: bool = True) -> Plan:
             rest = rest.without(taken)
     if not parts:
         known = ", ".join(importer.name for importer in IMPORTERS)
-        hint = schema_hint(intake) or _trouble_hint(intake)
         raise GapscopeError(
-            f"{intake.path} is in no format that can be imported.{hint} Known are {known}; "
+            f"{intake.path} is in no format that can be imported.{hint(intake)} Known are {known}; "
             "`gapscope import --formats` says what each is told by."
         )
-    ignored = [(file.name, trouble(file) or "no importer knows it") for file in rest.files]
+    ignored = [(file.name, reason(file)) for file in rest.files]
     return Plan(intake, tuple(join_parts(parts) if join else parts), (*ignored, *intake.left_out))
 
 
@@ -106,16 +106,6 @@ def intake_for(path: Path, store: Path) -> Iterator[Intake]:
     """
     with working_folder(Path(store)) as scratch, open_intake(Path(path), scratch) as intake:
         yield intake
-
-
-def _trouble_hint(intake: Intake) -> str:
-    """What is wrong with the files themselves, as a sentence; empty where nothing is."""
-    found = [(file, words) for file in intake.files if (words := trouble(file))]
-    if not found:
-        return ""
-    file, words = found[0]
-    others = f", and {len(found) - 1} more files like it" if len(found) > 1 else ""
-    return f" {file.name}: {words}{others}."
 
 
 def import_any(path: Path, store: Path, **options: Any) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from engine.errors import GapscopeError
@@ -15,6 +16,7 @@ from engine.intake.streams import CutOff
 
 MAX_DOCUMENT = 512 << 20
 """Of which memory takes five times as much (2.6 GB) while it is read."""
+_JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.(gz|zst|bz2|xz))?$", re.IGNORECASE)
 _SPACE = re.compile(r"[ \t\r\n\ufeff]*")
 
 
@@ -96,8 +98,8 @@ def whole(file: InputFile) -> bytearray:
     return out.rstrip()
 
 
-def trouble(file: InputFile) -> str | None:
-    """Why no importer can know a file, as far as its head tells; None where nothing is wrong with it."""
+def trouble(file: InputFile, most: int = HEAD_BYTES) -> str | None:
+    """Why no importer can know a file, as far as its first ``most`` bytes tell; None where nothing is wrong with it."""
     head = file.head
     if not head:
         with file.open() as stream:
@@ -110,8 +112,38 @@ def trouble(file: InputFile) -> str | None:
         return "it is UTF-16 text: save it as UTF-8"
     if head.startswith(b"PK\x03\x04"):
         return "it is a zip archive that is cut off or damaged: pack the folder again"
-    if head.lstrip()[:1] in (b"{", b"[") and len(head) < HEAD_BYTES:
-        _, problem = parse(head)
-        if problem and parse(head.splitlines()[0])[1]:
-            return f"it looks like JSON, and is {problem}"
+    looks = head.lstrip()[:1] in (b"{", b"[")
+    if looks or _JSON_NAME.search(file.base):
+        problem = _json_trouble(_all_of(file, most))
+        how = "looks like JSON" if looks else "has a name of JSON"
+        return f"it {how}, and {problem}" if problem else None
     return None
+
+
+def _all_of(file: InputFile, most: int) -> bytes | None:
+    """A whole file, decompressed; None where it is longer than ``most`` bytes or breaks off."""
+    if len(file.head) < HEAD_BYTES:
+        return file.head
+    if most <= HEAD_BYTES:
+        return None
+    out = bytearray()
+    with file.open() as stream, suppress(CutOff):
+        while len(out) <= most:
+            if not (data := stream.read(BLOCK)):
+                return bytes(out).removeprefix(UTF8_MARK)
+            out += data
+    return None
+
+
+def _json_trouble(data: bytes | None) -> str | None:
+    """Where a text stops being JSON, or JSON Lines if its first line is JSON; None of sound text, and without any."""
+    if data is None:
+        return None
+    _, problem = parse(data)
+    lines = [(number, line) for number, line in enumerate(data.splitlines(), 1) if line.strip()]
+    if problem is None or not lines:
+        return None
+    if parse(lines[0][1])[1]:
+        return f"is {problem}"
+    bad = ((number, words) for number, line in lines if (words := parse(line)[1]))
+    return next((f"line {number} is {words}" for number, words in bad), None)

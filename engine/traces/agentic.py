@@ -22,7 +22,7 @@ from engine.traces.compact import compact_name, is_compact, read_compact, write_
 from engine.traces.content import TokenIds, content_of, token_ids
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 
-__all__ = ["FORMAT", "compact_name", "load", "read_compact", "read_with_ids", "write_compact"]
+__all__ = ["FORMAT", "compact_name", "is_compact", "load", "read_compact", "read_with_ids", "write_compact"]
 
 FORMAT = "agentic-trace/1"
 

@@ -26,13 +26,17 @@ from engine.traces.tree import Conversation, Play, Trace, Turn
 MS = 1_000_000
 
 
+KEYS = frozenset({"input_length", "hash_ids"})
+"""What each row of such a trace has, by which it is told."""
+
+
 def looks_like(first_line: bytes) -> bool:
     """Whether a file that starts with this line is a Mooncake trace."""
     try:
         row = orjson.loads(first_line)
     except orjson.JSONDecodeError:
         return False
-    return isinstance(row, dict) and "input_length" in row and "hash_ids" in row
+    return isinstance(row, dict) and row.keys() >= KEYS
 
 
 @collector_paused()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tarfile
 from pathlib import Path
 
 import pytest
-from recording_folder import Folder
+from recording_folder import Folder, trace_rows
 
 from engine import importers
 from engine.bundle import list_bundles, open_bundle
@@ -18,6 +19,7 @@ from engine.errors import GapscopeError
 from engine.importers import Options, Part, Plan, Use, plan_import
 from engine.importers.parts import import_parts
 from engine.intake import open_intake
+from engine.stores import PROJECT
 
 GOLDEN = Path(__file__).parent / "golden"
 DATA = Path(__file__).parents[1] / "data"
@@ -122,6 +124,33 @@ def test_one_input_that_fails_does_not_hide_the_others(tmp_path: Path, capsys: p
     assert "requests.jsonl line 3" in said[1]
     assert "absent does not exist" in said[2]
     assert "no format that can be imported" in said[3]
+
+
+WEKA = {"id": "s0", "block_size": 32, "requests": [{"t": 0.5, "type": "s", "in": 64, "out": 8, "hash_ids": [1, 2]}]}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([{"timestamp": 0, "input_length": 600, "output_length": 12, "hash_ids": [*range(40_000)]}], "Mooncake JSONL"),
+        (trace_rows(), "(agentic-trace/1) and no run: `gapscope replay --trace FILE` plays it; a recording of it"),
+        ([WEKA], "a replay takes Mooncake JSONL or agentic-trace/1"),
+    ],
+)
+def test_a_workload_alone_is_told_from_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], rows: list[dict[str, object]], words: str
+) -> None:
+    file = tmp_path / "trace.any"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    code, _, err = command(capsys, file, "--store", tmp_path / "store")
+    assert code == terminal.BAD_INPUT
+    assert "in no format that can be imported. trace.any: it is a workload (" in err
+    assert words in err
+
+
+def test_a_compact_trace_is_told_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (trace,) = (PROJECT / "sample_runs" / "traces").glob("*.parquet")
+    assert f"{trace.name}: it is a workload (a compact trace) and no run" in command(capsys, trace)[2]
 
 
 def test_an_archive_is_imported_like_its_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

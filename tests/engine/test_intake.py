@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import os
+import re
 import socket
 from pathlib import Path
 
@@ -90,6 +91,33 @@ def test_utf16_is_told(tmp_path: Path) -> None:
             with pytest.raises(GapscopeError, match="UTF-16 text: save it as UTF-8"):
                 read(file)
         assert trouble(file) == "it is UTF-16 text: save it as UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("a.json", b"hello", "it has a name of JSON, and is not JSON (.*line 1 column 1 "),
+        ("a.jsonl.gz", gzip.compress(b"hello"), "it has a name of JSON, and is not JSON (.*line 1 column 1 "),
+        ("a", b'{\n "a": 1,\n "b": oops\n}', "it looks like JSON, and is not JSON (.*line 3 column 7 "),
+        ("a", b'{"a": 1}\n\n{"a": 2\n{"a": 3}\n', "it looks like JSON, and line 3 is not JSON "),
+        ("a", b'{"a": 1}\n{"a": 2}\n', None),
+        ("a.json", b"42", None),
+        ("a.txt", b"hello", None),
+    ],
+)
+def test_where_a_file_stops_being_json_is_told(tmp_path: Path, name: str, data: bytes, words: str | None) -> None:
+    (tmp_path / name).write_bytes(data)
+    found = trouble(InputFile(name, tmp_path / name))
+    assert (found is None) if words is None else re.match(words.replace("(", "\\("), str(found))
+
+
+def test_a_long_document_is_read_to_its_end_only_if_asked(tmp_path: Path) -> None:
+    file = given(tmp_path, b'{"a": "' + b"x" * 200_000 + b'" oops}')
+    assert trouble(file) is None
+    found = trouble(file, 1 << 20)
+    assert found is not None
+    assert "line 1 column 200010" in found  # 7 characters, 200,000, a quote and a space before it
+    assert trouble(file, 1 << 17) is None
 
 
 # -- cut off ---------------------------------------------------------------------------------------------------
