@@ -9,6 +9,7 @@ from typing import Any
 
 from dashboard.catalogue import RunEntry
 from dashboard.compare import LABELS, Comparison, judged
+from dashboard.compare.claim import PLACES
 from dashboard.compare.numbers import Number
 from dashboard.compare.rows import Row
 from dashboard.render_parts import PARTS_HEAD, decomposition_json, parts_notes, parts_rows
@@ -68,9 +69,6 @@ def reproduce(comparison: Comparison) -> str:
         words += ["--gate", result.gate.text]
     return shlex.join(words)
 
-
-PLACES = dict.fromkeys(("measured_repeat", "replay_pair", "same_run"), ("reference", "compared with it"))
-"""What the two sides are called where they are not a recording and a replay; the columns keep their names."""
 
 HEAD = ("metric", "statistic", "unit", "measured", "replay", "gap", "noise", "n measured", "n replay", "state")
 _LEFT = {
@@ -182,6 +180,8 @@ def _parts(comparison: Comparison, markdown: bool) -> list[str]:
 def _facts(comparison: Comparison) -> list[str]:
     m, diff = comparison.matched, comparison.identity
     repeats = ", ".join(comparison.repeats) or "none in the store"
+    measured, replayed = ("", "") if comparison.label in PLACES else (" measured", " replayed")
+    successes = f"{m.measured_ok}{measured} and {m.replay_ok}{replayed} successes"
     return [
         f"label: {LABELS[comparison.label]}",
         f"population: {comparison.population.words}",
@@ -189,7 +189,7 @@ def _facts(comparison: Comparison) -> list[str]:
         f"rates: {comparison.window.words}",
         f"repeats of the measured run: {repeats}",
         f"identity: {diff.differing} fields differ, {diff.unknown} unknown on a side or both",
-        f"shared source-turns: {m.matched} of {m.measured_ok} measured and {m.replay_ok} replayed successes ({m.rule})",
+        f"shared source-turns: {m.matched} of {successes} ({m.rule})",
     ]
 
 

@@ -69,6 +69,15 @@ _END: Mapping[str, str] = {END_CONTENT: "content", END_CHUNK: "any chunk", END_R
 _NEEDS_FIRST = ("ttft", "tpot", "itl", "ttft_admit")
 _NEEDS_END = ("tpot", "e2e")
 _NEEDS_TOKENS = ("tpot", "tpot_chunk", "output_rate", "total_rate", "output_rate_per_gpu", "output_tokens")
+# What an error inside a stream becomes: where it is a success on one side only, successes are two things.
+_STREAM_ERROR: Mapping[str, str] = {
+    STREAM_ERROR_FAILED: "failure",
+    STREAM_ERROR_SUCCESS: "success",
+    STREAM_ERROR_UNSEEN: "success",
+}
+_NEEDS_SUCCESSES = ("request_rate", "output_rate", "total_rate", "output_rate_per_gpu", "e2e")
+_COUNTED = (TOKENS_USAGE, TOKENS_LOCAL, TOKENS_USAGE_OR_LOCAL, TOKENS_USAGE_OR_REQUESTED, TOKENS_BORNE_OUT)
+"""Sources of token counts that mean what came; they differ by who counted, and for which requests nobody did."""
 
 
 def refusal(metric: str, left: Identity, right: Identity) -> Refusal | None:
@@ -104,6 +113,19 @@ def refusal(metric: str, left: Identity, right: Identity) -> Refusal | None:
                 "Record with an endpoint that reports usage, or keep the generated text.",
             )
     return None
+
+
+def caveats(metric: str, left: Identity, right: Identity) -> list[str]:
+    """What must be said beside ``metric`` of two runs that is not refused: rules that differ for some requests only."""
+    found = []
+    errors = [side.value("definitions", "stream_errors") for side in (left, right)]
+    kinds = {_STREAM_ERROR.get(str(rule)) for rule in errors}
+    if metric in _NEEDS_SUCCESSES and len(kinds - {None}) > 1:
+        found.append(f"errors inside a stream are '{errors[0]}' on one side and '{errors[1]}' on the other")
+    sources = [side.value("definitions", "token_source") for side in (left, right)]
+    if metric in _NEEDS_TOKENS and sources[0] != sources[1] and all(source in _COUNTED for source in sources):
+        found.append(f"output tokens are '{sources[0]}' on one side and '{sources[1]}' on the other")
+    return found
 
 
 def differing(left: Identity, right: Identity) -> list[str]:

@@ -13,10 +13,14 @@ _LABELS = {
     "blind_prediction": "A blind prediction: at its sealing the measured run was neither held nor fitted on.",
     "diagnostic": "A diagnostic replay: it takes something from a measurement or covers a part, and predicts nothing.",
     "post_result_exploratory": "Exploratory: the result could have been known when the replay was made.",
-    "measured_repeat": "Two measured runs: their gap is run-to-run variation, not an error of a model.",
+    "measured_repeat": "Two runs of one experiment: their gap is run-to-run variation, not an error of a model.",
     "replay_pair": "Two replays: their gap says what the change between them does, nothing about a measurement.",
     "same_run": "A run against itself: every gap is zero and shows nothing.",
 }
+PLACES = dict.fromkeys(
+    ("measured_repeat", "measured_pair", "replay_pair", "same_run"), ("reference", "compared with it")
+)
+"""What the two sides are called where they are not a recording and a replay; the columns keep their names."""
 
 
 def claim(
@@ -26,15 +30,22 @@ def claim(
     population: Population,
     successes: tuple[int, int],
     diff: IdentityDiff,
+    failed: Sequence[str] = (),
 ) -> list[str]:
     """Sentences, the first of them the label. A passed mean never claims a tail.
 
-    ``successes`` are those of ``population`` on either side: what the gaps rest on.
+    ``successes`` are those of ``population`` on either side: what the gaps rest on. ``failed`` names the checks that a
+    run of two measured ones failed.
     """
     known = {str(row.key): row for row in rows}
-    sentences = [_LABELS[label]]
+    sentences = [_two_measurements(diff, failed) if label == "measured_pair" else _LABELS[label]]
+    first, second = (
+        ("successes of the reference", "of the run compared with it")
+        if label in PLACES
+        else ("measured", "replayed successes")
+    )
     sentences.append(
-        f"Over {successes[0]} measured and {successes[1]} replayed successes ({population.words}), "
+        f"Over {successes[0]} {first} and {successes[1]} {second} ({population.words}), "
         f"{_gaps(known, ('ttft.mean', 'tpot.mean', 'e2e.mean', 'request_rate'))}."
     )
     compared = [row for row in rows if row.state != "not comparable"]
@@ -69,6 +80,24 @@ def claim(
             "the claim holds for the recorded deployment only."
         )
     return sentences
+
+
+def _two_measurements(diff: IdentityDiff, failed: Sequence[str]) -> str:
+    """What two measured runs show that are no repeats: run-to-run variation and whatever else differs, named."""
+    rules = [row.label for row in diff.rows if row.group == "definitions" and row.state == "differs"]
+    one_sided = diff.count("unknown_left", "unknown_right")
+    named = f", among them definitions: {', '.join(rules)}" if rules else ""
+    parts = []
+    if diff.differing:
+        parts.append(f"differing identity fields ({diff.differing}{named})")
+    if one_sided:
+        parts.append(f"fields known of one run only ({one_sided})")
+    if failed:
+        parts.append(f"failed checks ({', '.join(failed)})")
+    return (
+        "Two measurements that are no repeats of one experiment: their gap is no error of a model, and mixes "
+        f"run-to-run variation with {', '.join(parts)}."
+    )
 
 
 def _gaps(known: dict[str, Row], names: Sequence[str]) -> str:

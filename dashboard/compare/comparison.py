@@ -10,7 +10,7 @@ from dashboard.compare.claim import claim
 from dashboard.compare.decomposition import Decomposition, decompositions
 from dashboard.compare.gates import Gate, GateResult, judge
 from dashboard.compare.numbers import Key, number
-from dashboard.compare.rows import Row, compare_number, judged, refused
+from dashboard.compare.rows import Row, compare_number, judged, refused, to_be_said
 from dashboard.metrics import (
     HEADLINE,
     HEADLINE_METRICS,
@@ -21,12 +21,11 @@ from dashboard.metrics import (
     Window,
 )
 from dashboard.queries.cohort import Ledger, MatchedSubset, ledger, matched_subset
-from dashboard.queries.identity import IdentityDiff, identity, repeats
+from dashboard.queries.identity import IdentityDiff, failed_checks, identity, one_experiment, repeats
 from dashboard.queries.ranges import lanes
 from dashboard.queries.totals import totals
 from dashboard.store import Store
 from engine.bundle import make_label
-from engine.definitions import Refusal
 from engine.errors import GapscopeError
 
 RATES = ("request_rate", "output_rate", "total_rate", "output_rate_per_gpu")
@@ -35,7 +34,8 @@ LABELS = {
     "blind_prediction": "blind prediction",
     "diagnostic": "diagnostic",
     "post_result_exploratory": "post-result exploratory",
-    "measured_repeat": "measured against measured",
+    "measured_repeat": "repeat of one experiment",
+    "measured_pair": "measured against measured, no repeat",
     "replay_pair": "replay against replay",
     "same_run": "a run against itself",
 }
@@ -189,7 +189,7 @@ def _compare(
         identity=diff,
         repeats=same,
         decompositions=parts,
-        claim=tuple(claim(rows, results, label, population, successes, diff)),
+        claim=tuple(claim(rows, results, label, population, successes, diff, _failed(store, *pair))),
     )
 
 
@@ -199,8 +199,16 @@ def pair_label(store: Store, measured: str, replay: str) -> str:
     if left.run_id == right.run_id:
         return "same_run"
     if left.kind == right.kind:
-        return "replay_pair" if left.kind == "replay" else "measured_repeat"
+        if left.kind == "replay":
+            return "replay_pair"
+        repeat = one_experiment(store, measured, replay) and not _failed(store, measured, replay)
+        return "measured_repeat" if repeat else "measured_pair"
     return make_label(right, left) if right.kind == "replay" else make_label(left, right)
+
+
+def _failed(store: Store, *run_ids: str) -> list[str]:
+    """Checks that a run failed: what went wrong in it is no run-to-run variation."""
+    return list(dict.fromkeys(check for run_id in run_ids for check in failed_checks(store, run_id)))
 
 
 def _consistency(store: Store, run_id: str, population: Population) -> Consistency:
@@ -259,12 +267,15 @@ def _warnings(
             found.append(Warn("fitted", f"The timing model was fitted on the measured run itself: {phases}."))
     if population.matched:
         found.append(Warn("subset", "Matched source-turns are a diagnostic subset, not the headline."))
-    apart: dict[Refusal, list[str]] = {}
+    apart: dict[str, list[str]] = {}
     for key in {row.key.metric: row.key for row in rows}.values():
         if said := refused(store, *pair, key.metric):
-            apart.setdefault(said, []).append(key.label)
-    for said, labels in apart.items():
-        found.append(Warn("definitions", f"{', '.join(labels)}: not comparable. {said}"))
+            apart.setdefault(f"not comparable. {said}", []).append(key.label)
+        else:
+            for rule in to_be_said(store, *pair, key.metric):
+                apart.setdefault(f"{rule}.", []).append(key.label)
+    for words, labels in apart.items():
+        found.append(Warn("definitions", f"{', '.join(labels)}: {words}"))
     for row in rows:
         for side, number_ in (("measured", row.measured), ("replay", row.replay)):
             if number_.note:

@@ -9,7 +9,7 @@ from dashboard.compare.noise import Noise, noise
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import Estimator, Population
 from dashboard.store import Store
-from engine.definitions import Refusal, refusal
+from engine.definitions import Refusal, caveats, refusal
 
 State = Literal["better", "worse", "differs", "~", "same", "not comparable"]
 
@@ -70,8 +70,17 @@ def refused(store: Store, measured: str, replay: str, metric: str | Key) -> Refu
     left, right = store.bundle(measured), store.bundle(replay)
     if "imported_summary" in (left.kind, right.kind):
         return NO_ROWS
-    name = metric if isinstance(metric, str) else _MADE_OF.get(str(metric), metric.metric)
-    return refusal(name, left.identity, right.identity)
+    return refusal(_quantity(metric), left.identity, right.identity)
+
+
+def to_be_said(store: Store, measured: str, replay: str, metric: str | Key) -> list[str]:
+    """What must be said beside a metric or number that is not refused: rules of the two runs that differ in part."""
+    return caveats(_quantity(metric), store.bundle(measured).identity, store.bundle(replay).identity)
+
+
+def _quantity(metric: str | Key) -> str:
+    """The metric whose definitions a number has."""
+    return metric if isinstance(metric, str) else _MADE_OF.get(str(metric), metric.metric)
 
 
 def compare_number(
@@ -95,7 +104,7 @@ def compare_number(
         return Row(key, left, right, None, None, "not comparable", str(said))
     spread = noise(store, measured, key, own, estimator, repeats, left)
     gap = right.value / left.value - 1 if left.value else None
-    notes = _notes(left, right)
+    notes = "".join(f"; {said}" for said in (*_notes(left, right), *to_be_said(store, measured, replay, key)))
     if right.value == left.value:
         return Row(key, left, right, gap, spread, "same", f"equal values{notes}")
     if spread is not None and spread.holds(right.value):
@@ -107,7 +116,6 @@ def compare_number(
     return Row(key, left, right, gap, spread, "better" if better else "worse", reason)
 
 
-def _notes(measured: Number, replay: Number) -> str:
-    """What the values of either side leave out, behind what a state rests on."""
-    sides = (("measured", measured), ("replay", replay))
-    return "".join(f"; {side}: {found.note}" for side, found in sides if found.note)
+def _notes(measured: Number, replay: Number) -> list[str]:
+    """What the values of either side leave out."""
+    return [f"{side}: {found.note}" for side, found in (("measured", measured), ("replay", replay)) if found.note]

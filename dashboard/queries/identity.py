@@ -73,6 +73,11 @@ def failed_repeats(store: Store, run_id: str) -> list[str]:
     return [other for other in _alike(store, run_id) if failed_checks(store, other)]
 
 
+def one_experiment(store: Store, left: str, right: str) -> bool:
+    """Whether two runs have one identity, as :func:`repeats` wants it, whatever became of them."""
+    return not _in_the_way(store, left, right)
+
+
 def failed_checks(store: Store, run_id: str) -> list[str]:
     """Names of the checks that a run failed when it was qualified."""
     return [check.check for check in store.bundle(run_id).qualification if check.verdict == "fail"]

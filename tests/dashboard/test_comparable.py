@@ -25,8 +25,15 @@ from engine.definitions import (
     ITL_CHUNKS,
     ITL_SPREAD,
     ROLE_CHUNK,
+    STREAM_ERROR_FAILED,
+    STREAM_ERROR_SUCCESS,
+    STREAM_ERROR_UNSEEN,
+    TOKENS_BORNE_OUT,
     TOKENS_REQUESTED,
+    TOKENS_SIMULATED,
     TOKENS_USAGE,
+    TOKENS_USAGE_OR_LOCAL,
+    caveats,
     differing,
     refusal,
 )
@@ -69,6 +76,31 @@ def test_which_rules_can_stand_side_by_side(metric: str, left: dict, right: dict
     if found:
         assert found.reason.endswith(".")
         assert found.remedy.endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("metric", "left", "right", "said"),
+    [
+        (
+            "request_rate",
+            {"stream_errors": STREAM_ERROR_FAILED},
+            {"stream_errors": STREAM_ERROR_UNSEEN},
+            "errors inside",
+        ),
+        ("e2e", {"stream_errors": STREAM_ERROR_SUCCESS}, {"stream_errors": STREAM_ERROR_FAILED}, "errors inside"),
+        ("ttft", {"stream_errors": STREAM_ERROR_SUCCESS}, {"stream_errors": STREAM_ERROR_FAILED}, ""),
+        ("request_rate", {"stream_errors": STREAM_ERROR_SUCCESS}, {"stream_errors": STREAM_ERROR_UNSEEN}, ""),
+        ("request_rate", {"stream_errors": STREAM_ERROR_FAILED}, {}, ""),  # who does not say is not judged
+        ("total_rate", {"token_source": TOKENS_BORNE_OUT}, {"token_source": TOKENS_USAGE}, "output tokens are"),
+        ("tpot", {"token_source": TOKENS_USAGE_OR_LOCAL}, {"token_source": TOKENS_USAGE}, "output tokens are"),
+        ("request_rate", {"token_source": TOKENS_BORNE_OUT}, {"token_source": TOKENS_USAGE}, ""),
+        ("output_rate", {"token_source": TOKENS_SIMULATED}, {"token_source": TOKENS_USAGE}, ""),  # a replay's own
+    ],
+)
+def test_what_is_said_beside_numbers_that_are_compared(metric: str, left: dict, right: dict, said: str) -> None:
+    for pair in ((left, right), (right, left)):
+        found = caveats(metric, *(identity(**one) for one in pair))
+        assert [words[: len(said)] for words in found] == ([said] if said else [])
 
 
 def test_what_differs_in_a_few_words_read_from_the_right_side() -> None:

@@ -22,6 +22,7 @@ from dashboard.render import comparison_text
 from dashboard.samples import Sample, statistic
 from dashboard.store import Store
 from engine.bundle import Check, replay_lineage
+from engine.definitions import STREAM_ERROR_FAILED, STREAM_ERROR_SUCCESS
 from engine.errors import GapscopeError
 
 
@@ -135,8 +136,55 @@ def test_the_label_follows_from_lineage(root: Path) -> None:
         for name, lineage in (("blind", blind), ("held", held))
     }
     assert labels == {"blind_prediction", "post_result_exploratory"}
-    again = write(root, "m2", slower(1.2))
-    assert compare(store, measured, again).label == "measured_repeat"
+    again = compare(store, measured, write(root, "m2", slower(1.2)))
+    assert again.label == "measured_repeat"
+    assert again.claim[0].startswith("Two runs of one experiment: their gap is run-to-run variation")
+    assert again.claim[1].startswith("Over 4 successes of the reference and 4 of the run compared with it (")
+
+
+def test_two_measurements_of_two_experiments_are_no_repeat(root: Path) -> None:
+    measured = write(root, "m", slower(1.0))
+    record = identity(source__version="2.0")
+    record.set("definitions", "stream_errors", "a success", "test")
+    record.set("definitions", "itl", "pooled", "test")
+    other = write(root, "other", slower(1.2), record=record)
+    store = Store([root])
+    found = compare(store, measured, other)
+    assert found.label == pair_label(store, other, measured) == "measured_pair"
+    assert found.claim[0] == (
+        "Two measurements that are no repeats of one experiment: their gap is no error of a model, and mixes "
+        "run-to-run variation with differing identity fields (1), fields known of one run only (2)."
+    )
+    text = comparison_text(found, "table")
+    assert text.startswith(
+        f"reference {measured}, compared with it {other}\n  label: measured against measured, no repeat"
+    )
+    assert "of 4 and 4 successes (" in text
+
+
+def test_a_run_that_failed_a_check_is_no_repeat_either(root: Path) -> None:
+    measured = write(root, "m", slower(1.0))
+    failed = write(root, "f", slower(1.2), qualification=[Check("clock", "fail", "drift of 3 ms")])
+    found = compare(Store([root]), measured, failed)
+    assert found.label == "measured_pair"
+    assert found.claim[0].endswith("mixes run-to-run variation with failed checks (clock).")
+
+
+def test_definitions_that_differ_are_named_in_the_claim(root: Path) -> None:
+    records = identity(), identity()
+    for record, rule in zip(records, (STREAM_ERROR_FAILED, STREAM_ERROR_SUCCESS), strict=True):
+        record.set("definitions", "stream_errors", rule, "test")
+    pair = [write(root, f"m{k}", slower(1.0), record=record) for k, record in enumerate(records)]
+    found = compare(Store([root]), *pair)
+    assert found.claim[0].endswith("differing identity fields (1, among them definitions: errors inside a stream).")
+    said = f"errors inside a stream are '{STREAM_ERROR_FAILED}' on one side and '{STREAM_ERROR_SUCCESS}' on the other"
+    for name in ("request_rate.fixed", "output_rate.fixed", "e2e.mean", "in_flight.little"):
+        assert found.row(name).reason.endswith(f"; {said}"), name
+    for name in ("ttft.mean", "tpot.mean", "in_flight.observed"):
+        assert said not in found.row(name).reason, name
+    assert [w.text for w in found.warnings if w.code == "definitions"] == [
+        f"E2E, Requests, Output tokens, Total tokens, Output tokens per GPU: {said}."
+    ]
 
 
 def test_the_label_does_not_depend_on_who_stands_where(root: Path) -> None:

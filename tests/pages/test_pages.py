@@ -236,7 +236,7 @@ def test_a_link_restores_shared_and_own_controls(opened: Open, paired: Path) -> 
     assert app.session_state["est"] == "nearest_rank"
     assert app.session_state["metric"] == "tpot"
     assert charts(app)[0]["layout"]["xaxis"]["title"]["text"] == "TPOT, ms"
-    assert "**measured against measured**" in words(app)
+    assert "**repeat of one experiment**" in words(app)
 
 
 def test_a_link_in_other_words_is_understood(opened: Open, paired: Path) -> None:
