@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from engine.bundle import Check, Phase, Spool
+from engine.importers.clients.flags import TIMES_WRONG
 from engine.importers.clients.plausible import FASTEST_TOKEN_S
 from engine.intake import BadRows
 
@@ -119,6 +120,7 @@ class _Tally:
         tokens = _numbers(piece, "output_tokens")
         self._counted += int((ok & ~np.isnan(tokens)).sum())
         flags = piece.column("flags").to_pylist() if "flags" in piece.schema.names else [None] * len(ok)
+        self._found["left out"] += sum(TIMES_WRONG in flag for flag in flags if flag)
         silent = np.array([not flag for flag in flags], np.bool_)
         self._found["empty"] += int((ok & (tokens == 0)).sum())
         self._found["unexplained"] += int((ok & silent & ((tokens == 0) | np.isnan(tokens))).sum())
@@ -140,13 +142,15 @@ class _Tally:
         return Check("requests_succeeded", "pass" if ok else "fail", words)
 
     def _ordered(self) -> Check:
-        if not self._told:
+        left = self._found["left out"]
+        if not self._told and not left:
             return Check("times_in_order", "unknown", "no request has two times that could be compared")
         wrong = [
             f"{count:,} of {_WORDS[later]} before {_WORDS[earlier]}"
             for (earlier, later), count in self._apart.items()
             if count
         ]
+        wrong += [f"of {left:,} a time was left out that lay before what it must follow"] * bool(left)
         words = f"{self._told:,} requests with times: {'; '.join(wrong) or 'each moment follows the one before it'}"
         return Check("times_in_order", "fail" if wrong else "pass", words)
 

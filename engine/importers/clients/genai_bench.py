@@ -19,6 +19,7 @@ from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.summaries import Meaning
 from engine.importers.clients.times import durations
 from engine.importers.clients.values import count, first_keys, mapping, ns, text
+from engine.importers.clients.within import Spans
 from engine.importers.contract import Options, Part, Use
 from engine.intake import BadRows, InputFile, Intake, json_document
 from engine.intake.rows import number
@@ -117,17 +118,18 @@ def _import(
     cap = count(totals.get("num_concurrency"))
     run.title = f"{name}: {text(totals.get('scenario')) or 'unknown scenario'}, {cap} at once, genai-bench"
     run.reported = spooled("reported", _reported(totals, unit, file.name), REPORTED_COLUMNS, intake.scratch)
+    length = number(totals.get("run_duration"))
     if rows:
-        _requests(run, rows, _SECONDS[unit], file.name, intake, options)
+        spans = _requests(run, rows, _SECONDS[unit], file.name, intake, options)
         run.checks += [
             reproduced(_recomputed(rows, totals), file.name),
             _counted(totals, len(rows)),
+            spans.check(length, file.name),
         ]
         run.not_recorded += [
             "When a request was sent: no concurrency and no time line can be computed.",
             "The times of single chunks or tokens.",
         ]
-    length = number(totals.get("run_duration"))
     if length and length > 0:
         run.phases = [Phase("profile", 0, ns(length) or 0)]
     run.define(
@@ -163,16 +165,20 @@ def _facts(about: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
     ]
 
 
-def _requests(run: ClientRun, rows: list[Any], seconds: float, where: str, intake: Intake, options: Options) -> None:
-    run.requests = Spool("requests", _COLUMNS, intake.scratch)
+def _requests(run: ClientRun, rows: list[Any], seconds: float, where: str, intake: Intake, options: Options) -> Spans:
+    """Fill the table of requests; returns how long each took."""
+    run.requests, spans = Spool("requests", _COLUMNS, intake.scratch), Spans()
     width = len(str(len(rows)))
     for place, row in enumerate(rows, 1):
         if not isinstance(row, dict):
             run.bad.add(f"{where} request {place}", "expected an object per request")
             continue
         run.requests.append(_entry(row, f"{place:0{width}d}", seconds))
+        latency = number(row.get("e2e_latency"))
+        spans.take(f"{place:0{width}d}", 0.0, None if latency is None else latency * seconds)
         if place % _STEP == 0:
             options.step(place / len(rows), f"{place:,} of {len(rows):,} requests")
+    return spans
 
 
 def _entry(row: Mapping[str, Any], request_id: str, seconds: float) -> dict[str, Any]:

@@ -177,9 +177,7 @@ def _checks(document: Mapping[str, Any], rows: VllmTotals, source: str, timed: b
     starts, ends = rows.spans.ended
     found, why = None, "no start times are kept"
     if timed:
-        why = (
-            "no request has both a start and an end" if rows.ok else "no request succeeded, so that no end is recorded"
-        )
+        why = "no success has both a start and an end" if rows.ok else "no request succeeded, so no end is recorded"
         found = peak(starts, ends) if len(ends) else None
     checks = [
         summary_check(document, {name: np.asarray(values) for name, values in own.items()}, totals, source, aside),

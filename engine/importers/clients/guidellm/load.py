@@ -20,6 +20,7 @@ from engine.importers.clients.reproduce import reproduced
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.span import Span
 from engine.importers.clients.values import count, dig, mapping, ns, text
+from engine.importers.clients.within import Spans
 from engine.importers.contract import Options
 from engine.intake import BadRows, InputFile, Intake, json_document
 from engine.intake.rows import number
@@ -79,6 +80,7 @@ def import_benchmark(intake: Intake, file: InputFile, place: int, name: str, sto
             reproduced(figures, file.name, aside),
             _counted(benchmark, metrics, requests),
             _capped(benchmark, metrics, requests),
+            _within(benchmark, requests, file.name),
             _prompts(requests),
         ]
         run.not_recorded.append("The times of single chunks: only how many there were.")
@@ -255,6 +257,15 @@ def _capped(benchmark: Mapping[str, Any], metrics: Mapping[str, Any], requests: 
         return Check("concurrency_capped", "unknown", f"at most {found} in flight, no cap is stated{says}")
     verdict = "pass" if found <= cap else "fail"
     return Check("concurrency_capped", verdict, f"at most {found} in flight where {cap} are allowed{says}")
+
+
+def _within(benchmark: Mapping[str, Any], requests: list[Request], source: str) -> Check:
+    """Requests against the whole time of the scheduler, warm-up included; older reports do not state it."""
+    spans = Spans()
+    for place, request in enumerate(requests, 1):
+        spans.take(text(dig(request.row, "info", "request_id")) or f"{place}", request.start, request.end)
+    start, end = (number(dig(benchmark, "scheduler_metrics", name)) for name in ("start_time", "end_time"))
+    return spans.check(None if start is None or end is None else end - start, f"the scheduler of {source}")
 
 
 def _prompts(requests: list[Request]) -> Check:

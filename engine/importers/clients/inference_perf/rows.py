@@ -13,6 +13,7 @@ from engine.importers.clients import flags
 from engine.importers.clients.span import Span
 from engine.importers.clients.times import times
 from engine.importers.clients.values import count, dig, mapping, ns, text
+from engine.importers.clients.within import Spans
 from engine.importers.contract import Options
 from engine.intake import BadRows, InputFile, Intake, json_document
 from engine.intake.rows import number
@@ -43,6 +44,7 @@ class Table:
     requests: Spool
     chunks: Spool
     span: Span = field(default_factory=Span)
+    spans: Spans = field(default_factory=Spans)
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     succeeded: int = 0
     failed: int = 0
@@ -81,6 +83,7 @@ def _take(table: Table, request_id: str, item: dict[str, Any], start: int) -> No
     prompt = count(info.get("input_tokens")) if prompt is None else prompt
     output = count(response.get("output_tokens"))
     row: dict[str, Any] = {"request_id": request_id, "phase": "profile", "input_tokens": prompt}
+    table.spans.take(request_id, start / 1e9, None if end is None else end / 1e9)
     if error:
         table.failed += 1
         kind = text(dig(error, "error_type")) or ("error" if isinstance(error, dict) else text(error))

@@ -79,6 +79,7 @@ def summary_checks(
     blocks = {name: block for name, block in stated.items() if isinstance(block, dict)}
     aside = "Rates were not computed again: the rows do not say how long the benchmark took."
     yield reproduced(list(compare(table.values, blocks)), source, aside)
+    yield table.spans.check(number(whole.get("benchmark_time_seconds")), source)
     yield _counts(successes, mapping(whole.get("failures")), table, source)
 
 
