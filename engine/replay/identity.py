@@ -26,6 +26,18 @@ NOT_ASSUMED = frozenset(
 KNOB_GROUPS = ("client", "capacity", "scheduler")
 FREE_KNOBS = frozenset({"core"})
 """Knobs that change how a replay is computed but nothing in it: no part of its identity."""
+NAMED_ALWAYS = frozenset(
+    """
+    arrivals lanes lane_assignment lane_stagger_ms warmup_s duration_s grace_s wrap cache_bust think_scale
+    dispatch_lag_ms request_latency_ms response_latency_ms host_model host_request_ms host_prompt_token_us
+    host_prompt_cap_ms host_chunk_ms max_num_seqs max_num_batched_tokens long_prefill_token_threshold
+    reserve_full_prompt core kv_blocks block_size prefix_caching timing measured_match on_refused mixed_composition
+    pass_scale between_passes_ms fixed_pass_us fixed_prefill_token_us fixed_decode_request_us fixed_kv_token_ns
+    record_events record_chunks record_members
+    """.split()
+)
+"""Knobs of the first release. Later ones are named only where they are set, so that a replay made without them keeps
+its run id."""
 
 
 class About(TypedDict, total=False):
@@ -145,8 +157,9 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
 
 
 def _unused(values: Mapping[str, Any]) -> frozenset[str]:
-    """Knobs that change nothing in a replay with these."""
-    return FREE_KNOBS | (frozenset() if values["host_model"] == "given" else frozenset(knob_table.HOST_TERMS))
+    """Knobs that change nothing in a replay with these, or that are younger than its format and not set."""
+    silent = {name for name, value in values.items() if value == knob_table.BY_NAME[name].default} - NAMED_ALWAYS
+    return FREE_KNOBS | silent | (frozenset() if values["host_model"] == "given" else frozenset(knob_table.HOST_TERMS))
 
 
 def _set_all(identity: Identity, source: str, groups: Mapping[str, Mapping[str, Any]]) -> None:
