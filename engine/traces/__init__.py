@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 from engine.errors import GapscopeError
-from engine.traces import mooncake
+from engine.traces import agentic, compact, mooncake
 from engine.traces.check import check_trace
+from engine.traces.files import Head, head_of, read_given
 from engine.traces.tree import Trace
 
 TRACE_FOLDER = "traces"
@@ -19,29 +22,44 @@ DIGEST_CHARS = 12
 """How much of a trace's digest its file name in a store carries."""
 
 
+class TraceFormat(Protocol):
+    """What a module of this package has that reads one format."""
+
+    NAME: str
+    """What the format is called where the known ones are listed."""
+
+    def looks_like(self, head: Head, /) -> bool:
+        """Whether a trace that begins like this is of the format."""
+
+    def read(self, path: Path, data: bytes, /) -> Trace:
+        """The trace in ``data``, which is unpacked; ``path`` is for its name and for messages.
+
+        A format that does not say otherwise leaves ``digest`` empty: the trace is then what the file holds.
+
+        Raises:
+            GapscopeError: malformed, with the place (:func:`engine.traces.files.place`).
+        """
+
+
+FORMATS: list[TraceFormat] = [mooncake, agentic, compact]
+"""In the order in which they are asked; the first that a trace looks like reads it."""
+
+
 def load_trace(path: Path) -> Trace:
-    """Read a workload; the format is told by the content of the file, never by its name.
+    """Read a workload, a file or a folder; its format is told by its content, never by its name.
 
     Raises:
         GapscopeError: absent, of no known format, malformed (with the line), or not a forest of conversations.
     """
     path = Path(path)
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise GapscopeError(f"Trace {path} cannot be read ({error.strerror}).") from None
-    first = data[: 1 << 20].lstrip().partition(b"\n")[0]
-    if mooncake.looks_like(data.partition(b"\n")[0]):
-        trace = mooncake.read(path, data)
-    elif data[:4] == b"PAR1" or first[:1] == b"{":
-        from engine.traces import agentic  # here, since Mooncake needs no Parquet reader
-
-        trace = agentic.load(path)
-    else:
-        raise GapscopeError(
-            f"{path} is of no known trace format; expected Mooncake JSONL, the session-tree JSONL of the recordings "
-            "or its compact Parquet form."
-        )
+    given, data = read_given(path)
+    head = head_of(data)
+    of = next((known for known in FORMATS if known.looks_like(head)), None)
+    if of is None:
+        known = ", ".join(known.NAME for known in FORMATS)
+        raise GapscopeError(f"{path} is of no known trace format; expected one of: {known}.")
+    trace = of.read(path, data)
+    trace.digest = trace.digest or hashlib.sha256(given).hexdigest()
     check_trace(trace, str(path))
     return trace
 
@@ -81,6 +99,8 @@ def stored_trace(stores: Sequence[Path], digest: str) -> Trace:
 def keep_trace(path: Path, trace: Trace, stores: Sequence[Path]) -> None:
     """Put the file of a trace into the last store, unless one of them has it, so that its replays can be varied.
 
+    A folder is kept as one file, which reads back as the same trace.
+
     Raises:
         GapscopeError: the store cannot be written.
     """
@@ -91,11 +111,16 @@ def keep_trace(path: Path, trace: Trace, stores: Sequence[Path]) -> None:
         pass
     folder = Path(stores[-1]) / TRACE_FOLDER
     name = re.sub(r"[^A-Za-z0-9_.-]+", "_", trace.name)[:64]
-    final = folder / f"{name}-{trace.digest[:DIGEST_CHARS]}{Path(path).suffix or '.trace'}"
+    path = Path(path)
+    suffix = ".jsonl" if path.is_dir() else path.suffix or ".trace"
+    final = folder / f"{name}-{trace.digest[:DIGEST_CHARS]}{suffix}"
     partial = folder / f".{final.name}.{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, partial)
+        if path.is_dir():
+            partial.write_bytes(read_given(path)[0])
+        else:
+            shutil.copyfile(path, partial)
         partial.replace(final)
     except OSError as error:
         with suppress(OSError):

@@ -20,11 +20,24 @@ from engine.errors import GapscopeError
 from engine.jsonl import COUNT, DURATION, TEXT, Spec, Type, list_of, one_of, optional
 from engine.traces.compact import compact_name, is_compact, read_compact, write_compact
 from engine.traces.content import TokenIds, content_of, token_ids
+from engine.traces.files import Head, name_of
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 
-__all__ = ["FORMAT", "compact_name", "is_compact", "load", "read_compact", "read_with_ids", "write_compact"]
+__all__ = [
+    "FORMAT",
+    "NAME",
+    "compact_name",
+    "is_compact",
+    "load",
+    "looks_like",
+    "read",
+    "read_compact",
+    "read_with_ids",
+    "write_compact",
+]
 
 FORMAT = "agentic-trace/1"
+NAME = "the session-tree JSONL of the recordings"
 
 _PARENT: Spec = {"session_id": TEXT, "after_turn": COUNT, "mode": one_of("fork", "fresh")}
 _TURN: Spec = {
@@ -43,6 +56,22 @@ _SESSION: Spec = {
 }
 _SYSTEM: Spec = {"system": TEXT, "ids": Type("a list of token ids", lambda v: type(v) is list)}
 _SPECS: dict[str, Spec] = {"meta": {"schema": TEXT}, "system": _SYSTEM, "session": _SESSION}
+
+
+def looks_like(head: Head) -> bool:
+    """Whether a trace that begins like this is an agentic trace, or says that it is one."""
+    kind = head.row.get("kind")
+    return isinstance(kind, str) and kind in _SPECS
+
+
+def read(path: Path, data: bytes) -> Trace:
+    """The trace in ``data``, JSON Lines.
+
+    Raises:
+        GapscopeError: as :func:`load`.
+    """
+    trace, _ = _read(path, data)
+    return trace
 
 
 def load(path: Path) -> Trace:
@@ -65,14 +94,20 @@ def read_with_ids(path: Path) -> tuple[Trace, dict[str, TokenIds]]:
             f"{path} is a compact trace without token ids: give the JSON Lines file that it was made from."
         )
     data = jsonl.read_bytes(path)
+    trace, ids = _read(path, data)
+    trace.digest = hashlib.sha256(data).hexdigest()
+    return trace, ids
+
+
+def _read(path: Path, data: bytes) -> tuple[Trace, dict[str, TokenIds]]:
     reader = _Reader(path)
     for number, line in enumerate(data.splitlines(), 1):
         if line.strip():
             reader.take(number, line)
     trace = Trace(
-        name=path.stem,
+        name=name_of(path),
         format=FORMAT,
-        digest=hashlib.sha256(data).hexdigest(),
+        digest="",
         plays=reader.plays(),
         notes={k: str(v) for k, v in reader.meta.items() if k in ("seed", "sessions", "note")},
     )

@@ -16,8 +16,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from engine.errors import GapscopeError
+from engine.traces.files import Head
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 
+NAME = "the compact Parquet form of a recording's trace"
 SCHEMA = "gapscope-trace/1"
 _KEY = b"gapscope.trace"
 _COLUMNS = pa.schema(
@@ -90,6 +92,16 @@ def write_compact(trace: Trace, path: Path) -> None:
     finally:
         with suppress(OSError):
             draft.unlink()
+
+
+def looks_like(head: Head) -> bool:
+    """Whether a file that begins like this is a Parquet file, which only a compact trace may be."""
+    return head.line[:4] == b"PAR1"
+
+
+def read(path: Path, _data: bytes) -> Trace:
+    """See :func:`read_compact`."""
+    return read_compact(path)
 
 
 def is_compact(path: Path) -> bool:

@@ -11,18 +11,18 @@ line without ``session_id`` is a session of its own. Outputs have no ids, so lat
 
 from __future__ import annotations
 
-import hashlib
 from array import array
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
+from engine.traces.files import Head, name_of, place, rows
 from engine.traces.tree import Conversation, Play, Trace, Turn
 
+NAME = "Mooncake JSONL"
 MS = 1_000_000
 
 
@@ -30,13 +30,9 @@ KEYS = frozenset({"input_length", "hash_ids"})
 """What each row of such a trace has, by which it is told."""
 
 
-def looks_like(first_line: bytes) -> bool:
-    """Whether a file that starts with this line is a Mooncake trace."""
-    try:
-        row = orjson.loads(first_line)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(row, dict) and row.keys() >= KEYS
+def looks_like(head: Head) -> bool:
+    """Whether a file that begins like this is a Mooncake trace."""
+    return head.row.keys() >= KEYS
 
 
 @collector_paused()
@@ -50,13 +46,8 @@ def read(path: Path, data: bytes) -> Trace:
     plays: dict[Any, Play] = {}
     lengths: list[int] = []
     counts: list[int] = []
-    number = 0
-    for line in data.split(b"\n"):
-        number += 1
-        if not line:
-            continue
+    for number, row in rows(path, data):
         try:
-            row = orjson.loads(line)
             tokens, output, hash_ids = row["input_length"], row["output_length"], row["hash_ids"]
             session = row.get("session_id")
             play = plays.get(session) if session is not None else None
@@ -71,19 +62,17 @@ def read(path: Path, data: bytes) -> Trace:
             else:
                 think = round(row["delay"] * MS)
             turn = Turn(output, think, prompt_tokens=tokens, hash_ids=_ids(hash_ids))
-        except orjson.JSONDecodeError as error:
-            raise GapscopeError(f"{path}, line {number}: not valid JSON ({error}); is the file truncated?") from None
         except KeyError as error:
-            raise GapscopeError(f"{path}, line {number}: {_lacks(error.args[0])}") from None
+            raise GapscopeError(f"{place(path, data, number)}: {_lacks(error.args[0])}") from None
         except (TypeError, AttributeError, OverflowError):
             raise GapscopeError(
-                f"{path}, line {number}: expected an object with whole numbers input_length and output_length, "
+                f"{place(path, data, number)}: expected an object with whole numbers input_length and output_length, "
                 "a list hash_ids of whole numbers, and timestamp or delay in milliseconds."
             ) from None
         if type(tokens) is not int or type(output) is not int or tokens < 1 or output < 1 or think < 0:
             raise GapscopeError(
-                f"{path}, line {number}: input_length={tokens!r}, output_length={output!r}, delay={think / MS:g} ms; "
-                "expected whole numbers of at least 1 and a delay of at least 0."
+                f"{place(path, data, number)}: input_length={tokens!r}, output_length={output!r}, "
+                f"delay={think / MS:g} ms; expected whole numbers of at least 1 and a delay of at least 0."
             )
         play.conversations[0].turns.append(turn)
         lengths.append(tokens)
@@ -91,7 +80,7 @@ def read(path: Path, data: bytes) -> Trace:
     if not plays:
         raise GapscopeError(f"{path}: an empty trace; expected one JSON object per line.")
     block = _block_tokens(path, np.array(lengths, np.int64), np.array(counts, np.int64))
-    return Trace(path.stem, "mooncake", hashlib.sha256(data).hexdigest(), list(plays.values()), block)
+    return Trace(name_of(path), "mooncake", "", list(plays.values()), block)
 
 
 def _ids(values: list[int]) -> array[int]:
