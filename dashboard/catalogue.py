@@ -23,6 +23,13 @@ from engine.errors import GapscopeError
 State = Literal["ok", "altered", "malformed"]
 Light = Literal["pass", "fail", "unknown"]
 Signature = tuple[tuple[str, int, int], ...]
+KIND_WORDS = {
+    "measured": "measured run",
+    "replay": "replay",
+    "sweep": "sweep of pass shapes",
+    "imported_summary": "summary without rows",
+}
+"""What the kinds of runs are called in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import json
 import shlex
 from typing import Any
 
+from dashboard.catalogue import KIND_WORDS
 from dashboard.compare.beside import Figure
 from dashboard.compare.numbers import Number
 from dashboard.compare.tool_runs import classes
@@ -25,7 +26,7 @@ def tools_text(found: SideBySide, form: str) -> str:
     sections = {
         "Runs": grid(
             ("run", "tool", "kind", "id"),
-            [(run.letter, run.tool, run.bundle.kind, run.run_id) for run in found.runs],
+            [(run.letter, run.tool, KIND_WORDS[run.bundle.kind], run.run_id) for run in found.runs],
             markdown,
         ),
         "What became of the requests": _outcomes(found, markdown),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import streamlit as st
 
 from dashboard import jobs, pairs, view
-from dashboard.catalogue import RunEntry
+from dashboard.catalogue import KIND_WORDS, RunEntry
 from dashboard.charts.style import ROLES, Role
 from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, escape, role
@@ -315,10 +315,9 @@ def need_requests(shown: Frame) -> None:
     """Stop the page, with a sentence, where a run of it has none: a sweep, or a summary without rows."""
     for side in shown.sides:
         if "requests" not in store().tables(side.run_id):
-            kind = side.bundle.kind.replace("_", " ")
             st.info(
-                f"Run {escape(side.run_id)} is a run of kind {kind} without requests: choose a recording or a replay. "
-                "What its files say is on the Source page."
+                f"Run {escape(side.run_id)} has no requests, it is a {KIND_WORDS[side.bundle.kind]}: choose a "
+                "recording or a replay. What its files say is on the Source page."
             )
             st.stop()
 

@@ -13,15 +13,12 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare.beside import Figure as Told
 from dashboard.compare.tool_runs import classes
-from dashboard.compare.tools import LETTERS, RATES, STATISTICS, Cell, SideBySide
+from dashboard.compare.tools import RATES, STATISTICS, SideBySide
 from dashboard.frame import Frame
 from dashboard.metrics import MEASURES, METRICS, Metric, Window
 from dashboard.queries.outcomes import OUTCOMES
 from dashboard.samples import Sample, sample
 from dashboard.store import Store
-
-FIRST = "the others stand beside this one"
-BESIDE = "can stand beside A"
 
 
 def outcomes(frame: Frame, found: SideBySide) -> tuple[Answer, Figure]:
@@ -112,7 +109,7 @@ def numbers(found: SideBySide) -> Answer:
             **{name: cell.numbers[name].value for name in STATISTICS},
             "n": cell.n,
             "unit": METRICS[cell.metric].unit,
-            "beside": beside(cell),
+            "beside": cell.beside,
         }
         for cell in found.cells
     ]
@@ -132,11 +129,6 @@ def numbers(found: SideBySide) -> Answer:
 NO_NUMBERS = "None of these runs has a value of any of these metrics in this phase."
 
 
-def beside(cell: Cell) -> str:
-    """Whether the numbers of a cell can stand beside the first run's, or what would make it so."""
-    return cell.beside or (FIRST if cell.letter == LETTERS[0] else BESIDE)
-
-
 def rates(found: SideBySide) -> Answer:
     """Every run's rates over each window, and whether they can stand beside those of the first."""
     windows = [one.value for one in Window]
@@ -151,7 +143,7 @@ def rates(found: SideBySide) -> Answer:
                     **{name: cell.numbers[name].value for name in windows},
                     "unit": MEASURES[metric].unit,
                     "n": cell.n,
-                    "beside": beside(cell),
+                    "beside": cell.beside,
                 }
             )
     types = {"rate": pa.string(), "run": pa.string(), **dict.fromkeys(windows, pa.float64()), "n": pa.int64()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from dashboard.catalogue import KIND_WORDS
 from dashboard.compare import compensation
 from dashboard.compare.claim import claim
 from dashboard.compare.decomposition import Decomposition, decompositions
@@ -117,7 +118,8 @@ def compare(
     for run_id in (measured, replay):
         if "requests" not in store.tables(run_id):
             raise GapscopeError(
-                f"Run {run_id} is a {store.bundle(run_id).kind} without requests: expected a measured run and a replay."
+                f"Run {run_id} has no requests to compare, it is a {KIND_WORDS[store.bundle(run_id).kind]}: expected a "
+                "measured run and a replay."
             )
     key = (
         "compare",

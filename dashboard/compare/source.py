@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dashboard.catalogue import KIND_WORDS
 from dashboard.compare.beside import Figure, figures
 from dashboard.compare.tool_runs import tool_of
 from dashboard.metrics import MEASURES, METRICS, STATISTICS, Estimator, Population, Window
@@ -90,7 +91,7 @@ def source(
 
 def _facts(bundle: Bundle) -> list[tuple[str, str]]:
     lineage = bundle.lineage
-    facts = [("Kind", bundle.kind.replace("_", " ")), ("Format", str(lineage.get("format") or "not said"))]
+    facts = [("Kind", KIND_WORDS[bundle.kind]), ("Format", str(lineage.get("format") or "not said"))]
     for table in bundle.tables:
         facts.append((f"Rows of {table.replace('_', ' ')}", f"{bundle.rows(table):,}"))
     left = lineage.get("rows_left_out")

@@ -15,7 +15,7 @@ from dashboard.compare.reasons import reasons
 from dashboard.compare.tool_runs import ToolRun, tool_run
 from dashboard.metrics import MAX_TOOLS, TOOL_METRICS, Estimator, Population, Window
 from dashboard.store import Store
-from engine.definitions import Refusal, refusal
+from engine.definitions import Refusal, caveats, refusal
 from engine.errors import GapscopeError
 from engine.identity import FIELDS, Field
 
@@ -46,12 +46,17 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """The numbers of one metric of one run, and why they are not those of the first run's metric."""
+    """The numbers of one metric of one run, and why they are not those of the first run's metric.
+
+    ``stands`` says where they stand when nothing is in the way, ``caveats`` which rules differ for some requests.
+    """
 
     metric: str
     letter: str
     numbers: Mapping[str, Number]
     refused: Refusal | None
+    stands: str
+    caveats: tuple[str, ...] = ()
 
     @property
     def n(self) -> int:
@@ -60,7 +65,7 @@ class Cell:
 
     @property
     def beside(self) -> str:
-        """Why it cannot stand beside the first run's, or lacks values; empty where nothing is in the way."""
+        """Whether it can stand beside the first run's, or why not and what would make it so; never empty."""
         missing: dict[str, list[str]] = {}
         for name, found in self.numbers.items():
             if found.why:
@@ -69,7 +74,13 @@ class Cell:
             return next(iter(missing))
         if self.refused:
             return f"not comparable: {self.refused}"
-        return "; ".join(f"{', '.join(names)}: {why}" for why, names in missing.items())
+        partly = (f"{', '.join(names)}: {why}" for why, names in missing.items())
+        return "; ".join((self.stands, *self.caveats, *partly))
+
+
+FIRST = "the others stand beside this one"
+BESIDE = "can stand beside A"
+NOTHING_THERE = "A has none to stand beside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +186,14 @@ def _cell(
         found = {name: number(store, run.run_id, Key(metric, name), population, estimator) for name in statistics}
     else:
         found = dict.fromkeys(statistics, Number(None, 0, "no rows: only the tool's own figures"))
-    refused = None if run is first else refusal(metric, first.bundle.identity, run.bundle.identity)
-    return Cell(metric, run.letter, found, refused)
+    if run is first:
+        return Cell(metric, run.letter, found, None, FIRST)
+    identities = (first.bundle.identity, run.bundle.identity)
+    known = first.rows and any(
+        number(store, first.run_id, Key(metric, name), population, estimator).value is not None for name in statistics
+    )
+    stands, said = (BESIDE, caveats(metric, *identities)) if known else (NOTHING_THERE, [])
+    return Cell(metric, run.letter, found, refusal(metric, *identities), stands, tuple(said))
 
 
 def _empty_everywhere(metric: str, cells: Sequence[Cell]) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import streamlit as st
 
 from dashboard import widgets
+from dashboard.catalogue import KIND_WORDS
 from dashboard.charts import repeats
 from dashboard.charts.cohort import successes
 from dashboard.charts.draw import draw
@@ -20,7 +21,8 @@ if frame.measured.bundle.kind != "measured":
     st.info(
         "A replay has no repeats: the same inputs give the same run. Choose a recording as the measured run."
         if frame.measured.bundle.kind == "replay"
-        else f"Run {run} is a {frame.measured.bundle.kind} without requests: choose a recording as the measured run."
+        else f"Run {run} has no requests, it is a {KIND_WORDS[frame.measured.bundle.kind]}: choose a recording as the "
+        "measured run."
     )
     st.stop()
 

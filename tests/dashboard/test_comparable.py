@@ -196,7 +196,7 @@ def test_a_summary_is_never_differenced(tmp_path: Path) -> None:
     said = refused(found, run, summary, "request_rate")
     assert said is not None
     assert "without rows" in said.reason
-    with pytest.raises(GapscopeError, match="imported_summary without requests"):
+    with pytest.raises(GapscopeError, match="has no requests to compare, it is a summary without rows: expected"):
         compare(found, run, summary)
 
 

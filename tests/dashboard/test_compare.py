@@ -286,7 +286,7 @@ def test_the_sweep_cannot_be_compared(root: Path) -> None:
     measured = write(root, "m", slower(1.0))
     from small_runs import SAMPLES, sample_id
 
-    with pytest.raises(GapscopeError, match="is a sweep without requests"):
+    with pytest.raises(GapscopeError, match="has no requests to compare, it is a sweep of pass shapes: expected"):
         compare(Store([root, SAMPLES]), measured, sample_id("fpm_sweep"))
 
 

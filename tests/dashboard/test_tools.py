@@ -16,7 +16,15 @@ from dashboard.compare.tools import SideBySide, side_by_side
 from dashboard.metrics import Population, Window
 from dashboard.store import Store
 from engine.bundle import BundleWriter, Phase
-from engine.definitions import END_CHUNK, FIRST_CONTENT, ROLE_CHUNK, TOKENS_REQUESTED, TOKENS_USAGE
+from engine.definitions import (
+    END_CHUNK,
+    FIRST_CONTENT,
+    ROLE_CHUNK,
+    STREAM_ERROR_FAILED,
+    STREAM_ERROR_SUCCESS,
+    TOKENS_REQUESTED,
+    TOKENS_USAGE,
+)
 from engine.errors import GapscopeError
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -102,6 +110,27 @@ def test_another_quantity_is_refused_with_its_remedy(found: SideBySide) -> None:
     assert found.cell("input_tokens", "B").refused is None
     assert found.cell("output_rate", "B").refused is not None
     assert found.cell("request_rate", "B").refused is None
+
+
+def test_every_number_says_whether_it_stands_beside_the_first(found: SideBySide) -> None:
+    assert all(cell.beside for cell in (*found.cells, *found.rates))
+    assert found.cell("ttft", "A").beside == "the others stand beside this one"
+    assert found.cell("input_tokens", "B").beside == found.cell("request_rate", "B").beside == "can stand beside A"
+
+
+def test_rules_that_differ_in_part_and_a_first_run_without_the_number_are_said(tmp_path: Path) -> None:
+    rows = [request(f"r{k}", at=k * S) for k in range(2)]
+    silent = [row | {"first_visible_ns": None} for row in rows]
+    tool(tmp_path, "one", silent, [], stream_errors=STREAM_ERROR_FAILED)
+    tool(tmp_path, "two", rows, [], stream_errors=STREAM_ERROR_SUCCESS)
+    store = Store([tmp_path])
+    made = side_by_side(store, [store.find(name).run_id for name in ("one", "two")], Population())
+    assert made.cell("ttft", "B").beside == "A has none to stand beside"
+    assert made.cell("input_tokens", "B").beside == "can stand beside A"
+    assert made.cell("request_rate", "B").beside == (
+        f"can stand beside A; errors inside a stream are '{STREAM_ERROR_FAILED}' on one side and "
+        f"'{STREAM_ERROR_SUCCESS}' on the other"
+    )
 
 
 def test_numbers_are_those_of_the_rows(found: SideBySide) -> None:

@@ -50,7 +50,12 @@ def tables(app: AppTest, column: str) -> list[pd.DataFrame]:
         ("verdict", "failed", "TTFT, TPOT, E2E, Requests in flight (measured: empty sample)"),
         ("verdict", "warm", "TTFT, TPOT, E2E, Requests in flight (measured: empty sample)"),
         ("cache_events", "durations", "has no table kv_events"),
-        ("verdict", "summary", "without requests: choose a recording or a replay. What its files say is on the Source"),
+        ("verdict", "summary", "it is a summary without rows: choose a recording or a replay. What its files say is"),
+        (
+            "repeats",
+            "summary",
+            "has no requests, it is a summary without rows: choose a recording as the measured run.",
+        ),
     ],
 )
 def test_what_is_missing_is_said(opened: Open, tools: Path, page: str, slug: str, said: str) -> None:

@@ -61,8 +61,21 @@ def test_a_role_chunk_rule_is_refused_with_its_remedy(opened: Open, tmp_path: Pa
     numbers = next(table for table in tables(app) if "beside" in table and "metric" in table)
     (ttft,) = numbers[(numbers["metric"] == "TTFT") & (numbers["run"] == "B")]["beside"]
     assert ttft.startswith("not comparable: The first token is ")
+    for table in tables(app):
+        if "beside" in table:
+            assert table["beside"].str.len().min() > 0
+            assert set(table[table["run"] == "A"]["beside"].str.split(";").str[0]) >= {
+                "the others stand beside this one"
+            }
+    (rate,) = rates_of(app, "B")
+    assert rate.startswith("can stand beside A")
     assert "--save-detailed" in ttft
     assert "B is not drawn: The first token is " in said
+
+
+def rates_of(app: AppTest, run: str) -> list[str]:
+    rates = next(table for table in tables(app) if "beside" in table and "rate" in table)
+    return list(rates[(rates["rate"] == "Requests") & (rates["run"] == run)]["beside"])
 
 
 def test_a_summary_stands_alone(opened: Open, tmp_path: Path) -> None:
