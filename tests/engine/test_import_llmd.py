@@ -170,3 +170,13 @@ def test_yaml_is_told_and_not_read(tmp_path: Path) -> None:
 def test_other_versions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(GapscopeError, match=r"of version '0.9', known are 0.1, 0.2 and 0.2.1"):
         runs(write(tmp_path / "in", {"report.json": new("0.9")}), tmp_path / "store")
+
+
+def test_a_latency_in_an_unknown_unit_is_named(tmp_path: Path) -> None:
+    latency = {"request_latency": block("fortnights", 0.9), "time_to_first_token": block("ms", 100.0)}
+    (run,) = runs(write(tmp_path / "in", {"r.json": old(latency=latency)}), tmp_path / "store")
+    state, detail = checks(run)["units_known"]
+    assert state == "fail"
+    assert "request_latency in 'fortnights', 1 time, first in r.json" in detail
+    (sound,) = runs(write(tmp_path / "sound", {"r.json": old()}), tmp_path / "store")
+    assert verdict(sound, "units_known") == "pass"

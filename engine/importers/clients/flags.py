@@ -19,6 +19,9 @@ NO_TOKEN_COUNT = "output tokens not counted"
 TIMES_WRONG = "times out of order"
 """A time lies before one that it must follow; the times concerned are NULL."""
 
+NO_OUTCOME = "outcome not recorded"
+"""The row says neither what came of the request nor that it failed."""
+
 FLAGS = (
     UNFINISHED,
     UNFINISHED_OR_BURST,
@@ -28,6 +31,7 @@ FLAGS = (
     ASKED_LENGTH,
     NO_TOKEN_COUNT,
     TIMES_WRONG,
+    NO_OUTCOME,
 )
 
 

@@ -17,6 +17,7 @@ from engine.importers.clients.plausible import SECONDS, statistics_ordered, unit
 from engine.importers.clients.reproduce import reported_rows
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.summaries import GIVEN, is_statistics
+from engine.importers.clients.units import TIMES, UnknownUnits
 from engine.importers.clients.values import count, dig, mapping, text
 from engine.importers.contract import NO_ROWS, Options, Part, Use
 from engine.intake import InputFile, Intake, json_document
@@ -170,6 +171,11 @@ def _blocks(document: Any, depth: int = 0) -> Iterator[tuple[str, dict[str, Any]
 
 def _checks(document: dict[str, Any], rows: list[dict[str, Any]]) -> Iterator[Check]:
     yield statistics_ordered(rows)
+    units = UnknownUnits()
+    for figure in {(row["name"], row["unit"], row["source"]): row for row in rows if row["metric"] in TIMES}.values():
+        if figure["unit"] is not None and figure["unit"] not in SECONDS:
+            units.take(figure["name"], figure["unit"], figure["source"])
+    yield units.check()
     stated = {(r["name"], r["statistic"]): (r["value"], r["unit"]) for r in rows if r["scope"] == "run"}
 
     def seconds(name: str) -> float | None:

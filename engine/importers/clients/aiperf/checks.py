@@ -15,11 +15,12 @@ from engine.importers.clients.aiperf.setup import Setup
 from engine.importers.clients.aiperf.slices import Slices
 from engine.importers.clients.aiperf.summary import Block, Summary
 from engine.importers.clients.aiperf.table import Table
-from engine.importers.clients.aiperf.tags import in_ms
+from engine.importers.clients.aiperf.tags import METRICS, NS_OF, in_ms
 from engine.importers.clients.aiperf.tally import Tally
 from engine.importers.clients.aiperf.values import dig
 from engine.importers.clients.aiperf.window import Window, Windows
 from engine.importers.clients.reproduce import Figure, compare, our_word, reproduced
+from engine.importers.clients.units import TIMES, UnknownUnits
 
 _SAME_RATE = 1e-6
 """Relative difference that a window in whole microseconds makes."""
@@ -56,6 +57,7 @@ def run_checks(facts: Facts) -> Iterator[Check]:
         yield from _concurrency(facts, facts.table.requests)
         yield _error_rate(tally, facts.setup)
         yield from _noticed(facts.table)
+    yield _units(facts)
     if facts.slices is not None:
         yield from _slices(facts.slices, facts.summary)
     yield from _ended(facts)
@@ -160,6 +162,7 @@ def _accounted(facts: Facts, table: Table) -> Iterator[Check]:
         parts.append(f"{asked:,} were asked for")
     if parts:
         rows = f"{tally.valid:,} records without error and {tally.errors:,} with one"
+        rows += f", {tally.silent:,} with neither figures nor an error" if tally.silent else ""
         yield Check("requests_accounted", "fail" if wrong else "pass", f"{rows}; {'; '.join(parts)}")
 
 
@@ -210,6 +213,12 @@ def _error_rate(tally: Tally, setup: Setup) -> Check:
 def _noticed(table: Table) -> Iterator[Check]:
     skew = f"{table.skewed:,} of {table.rows:,} records have a time before one that it must follow"
     yield Check("record_times", "fail" if table.skewed else "pass", skew)
+    if table.silent:
+        words = (
+            f"{len(table.silent):,} of {table.rows:,} records have neither figures nor an error, the first in "
+            f"{table.silent[0]}: what became of these requests is unknown, and they are in no rate and no latency"
+        )
+        yield Check("outcomes_known", "fail", words)
     if table.responses:
         both = table.responses_agree + table.responses_differ
         words = f"TTFT and latency of {table.responses_agree:,} of {both:,} records are those of their chunks"
@@ -219,6 +228,16 @@ def _noticed(table: Table) -> Iterator[Check]:
     if table.unfinished:
         words = f"{table.unfinished:,} responses ended without a finish reason or the server's count"
         yield Check("streams_finished", "fail", words)
+
+
+def _units(facts: Facts) -> Check:
+    """Times of records and of the summary in a unit of time."""
+    found = facts.table.odd_units if facts.table is not None else UnknownUnits()
+    if facts.summary is not None:
+        for tag, block in (*facts.summary.blocks.items(), *facts.summary.warmup.items()):
+            if METRICS.get(tag, (None, ""))[0] in TIMES and block.unit and str(block.unit).lower() not in NS_OF:
+                found.take(tag, block.unit, facts.summary.file.base)
+    return found.check()
 
 
 def _slices(slices: Slices, summary: Summary | None) -> Iterator[Check]:

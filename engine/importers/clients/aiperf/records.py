@@ -47,6 +47,12 @@ COLUMNS = (
     "cached_tokens",
 )
 
+NO_OUTCOME = "neither figures nor an error"
+"""Our word for the outcome of a record that says neither."""
+DURATIONS = ("time_to_first_token", "time_to_first_output_token", "request_latency", "inter_chunk_latency")
+"""Tags of times that rows are made of."""
+_OF_THE_PROMPT = frozenset(["input_sequence_length", "error_isl", "requested_osl"])
+"""Tags that a record can have without an answer."""
 _NO_CONTENT = ("No responses with actual content", "no responses with content")
 _CANCELED = "RequestCancellationError"
 _MESSAGE_CHARS = 2_000
@@ -133,6 +139,17 @@ class Record:
     def skipped(self) -> bool:
         """Whether its prompt was longer than the context, so that it was not sent or not answered."""
         return self.metadata.get("context_overflow_skip") is True
+
+    @property
+    def silent(self) -> bool:
+        """Whether it says neither what the answer was nor that there was none."""
+        return self.error is None and not self.canceled and not self.skipped and self.metrics.keys() <= _OF_THE_PROMPT
+
+    @property
+    def odd_units(self) -> list[tuple[str, Any]]:
+        """Times whose unit is no unit of time: tag and unit."""
+        found = [(tag, self.unit(tag)) for tag in DURATIONS if self.value(tag) is not None]
+        return [(tag, unit) for tag, unit in found if unit and str(unit).lower() not in NS_OF]
 
     @property
     def error_words(self) -> tuple[str | None, str | None]:
@@ -225,6 +242,9 @@ def _outcome(row: dict[str, Any], record: Record, raw: Response | None, reading:
             row["tool_status"] = f"error: {kind}"
             return {flags.ZERO_OUTPUT}
         return {flags.UNFINISHED} if broken else set()
+    if record.silent and (raw is None or raw.bare):
+        row |= {"status": "in_flight", "tool_status": NO_OUTCOME}
+        return {flags.NO_OUTCOME}
     row |= {"status": "ok", "tool_status": "success"}
     if raw is not None and not raw.bare and raw.streamed:
         if raw.error is not None:

@@ -18,6 +18,7 @@ from engine.importers.clients.aiperf.summary import Summary
 from engine.importers.clients.aiperf.tags import in_ns
 from engine.importers.clients.aiperf.tally import Tally, wanted_for
 from engine.importers.clients.aiperf.values import count, dig, text, whole
+from engine.importers.clients.units import UnknownUnits
 from engine.importers.contract import Options
 from engine.intake import BadRows, InputFile, Intake, json_rows
 
@@ -45,6 +46,9 @@ class Table:
     responses_differ: int = 0
     unrecorded: int = 0
     """Responses without a record."""
+    silent: list[str] = field(default_factory=list)
+    """Where the records are that say neither what the answer was nor that there was none."""
+    odd_units: UnknownUnits = field(default_factory=UnknownUnits)
     agentic: bool = False
 
     @property
@@ -147,8 +151,12 @@ class Reader:
         table = self.table
         table.requests.append(row)
         if counted:
-            table.tallies[row["phase"]].add(record)
+            table.tallies[row["phase"]].add(record, row["status"] != "in_flight")
         table.unrecorded += not counted
+        if row["status"] == "in_flight":
+            table.silent.append(where)
+        for tag, unit in record.odd_units:
+            table.odd_units.take(tag, unit, where)
         self._bounds(row)
         noticed = row["flags"] or ""
         table.skewed += flags.TIMES_WRONG in noticed

@@ -95,6 +95,8 @@ class Tally:
         self.errors = 0
         self.canceled = 0
         self.skipped = 0
+        self.silent = 0
+        """Records that say neither what the answer was nor that there was none."""
         self.first_start_ns: int | None = None
         self.last_end_ns: int | None = None
         """Latest start plus latency."""
@@ -109,12 +111,18 @@ class Tally:
     @property
     def rows(self) -> int:
         """Records of the phase."""
-        return self.valid + self.errors + self.skipped
+        return self.valid + self.errors + self.skipped + self.silent
 
-    def add(self, record: Record) -> None:
-        """Take a record: valid ones with every figure, failed ones with the length of their prompt."""
+    def add(self, record: Record, answered: bool) -> None:
+        """Take a record: valid ones with every figure, failed ones with the length of their prompt.
+
+        ``answered`` is whether anything tells of an answer, the record's response included.
+        """
         if record.skipped:
             self.skipped += 1
+            return
+        if record.silent and not answered:
+            self.silent += 1
             return
         if self._columns:
             self._between(record)
