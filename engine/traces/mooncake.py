@@ -61,7 +61,7 @@ def read(path: Path, data: bytes) -> Trace:
                 think = 0
             else:
                 think = round(row["delay"] * MS)
-            turn = Turn(output, think, prompt_tokens=tokens, hash_ids=_ids(hash_ids))
+            turn = Turn(output, think, prompt_tokens=tokens, hash_ids=hash_ids_of(hash_ids))
         except KeyError as error:
             raise GapscopeError(f"{place(path, data, number)}: {_lacks(error.args[0])}") from None
         except (TypeError, AttributeError, OverflowError):
@@ -79,11 +79,11 @@ def read(path: Path, data: bytes) -> Trace:
         counts.append(len(hash_ids))
     if not plays:
         raise GapscopeError(f"{path}: an empty trace; expected one JSON object per line.")
-    block = _block_tokens(path, np.array(lengths, np.int64), np.array(counts, np.int64))
+    block = block_tokens(path, np.array(lengths, np.int64), np.array(counts, np.int64))
     return Trace(name_of(path), "mooncake", "", list(plays.values()), block)
 
 
-def _ids(values: list[int]) -> array[int]:
+def hash_ids_of(values: list[int]) -> array[int]:
     """Hash ids side by side; those that need the 64th bit come out negative, which names them as well."""
     try:
         return array("q", values)
@@ -97,7 +97,7 @@ def _lacks(field: str) -> str:
     return f"{field} is missing; expected input_length, output_length and hash_ids in every line."
 
 
-def _block_tokens(path: Path, lengths: np.ndarray, counts: np.ndarray) -> int:
+def block_tokens(path: Path, lengths: np.ndarray, counts: np.ndarray) -> int:
     """The block size that explains every ``hash_ids``: one id per block, the last block full or not.
 
     Raises:
