@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import coded, lists, numbers
+from engine.bundle.arrays import lists, numbers
 from engine.replay.result import Ints, ReplayResult
 from engine.serving.record import private_key
 from engine.workload.content import NO_KEY, Hashes
@@ -13,19 +13,9 @@ from engine.workload.content import NO_KEY, Hashes
 _PRIVATE_STRIDE = private_key(0, 0) - private_key(1, 0)
 
 
-SERVED_BY = "0"
-"""``worker_id`` of the one replica; its only rank is 0."""
-
-
 def as_table(columns: dict[str, pa.Array]) -> pa.Table:
     """A table of named columns."""
     return pa.Table.from_arrays(list(columns.values()), names=list(columns))
-
-
-def served_by(rows: int) -> dict[str, pa.Array]:
-    """The columns that say which worker and rank it was."""
-    zeros = np.zeros(rows, np.int64)
-    return {"worker_id": coded(zeros, (SERVED_BY,)), "dp_rank": numbers(zeros)}
 
 
 def spans(first: Ints, counts: Ints) -> Ints:

@@ -26,40 +26,35 @@ def ranges(rows_per_pass: Ints) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def chunks(responses: Responses, names: Sequence[str], rank: Ints) -> Iterator[pa.RecordBatch]:
+def chunks(
+    responses: Responses, names: Sequence[str], rank: Ints, workers: Sequence[tuple[int, int]]
+) -> Iterator[pa.RecordBatch]:
     """One row per token that reached its client, in order of time, of request and of token.
 
     Args:
         responses: what the clients saw.
         names: of the requests, by index.
         rank: of each request when sorted by name.
+        workers: for each its passes, as (first, last + 1).
     """
-    seen_ns, first_seen_ns, count = responses.pass_seen_ns, responses.first_seen_ns, len(responses.pass_seen_ns)
-    order = np.argsort(rank[responses.index], kind="stable")  # of one pass, by name
-    index, begin, end = responses.index[order], responses.first_pass[order], responses.last_pass[order] + 1
-    ordinal_at_zero = responses.first_ordinal[order] - begin
-    # Tokens sampled before the first of their request is seen are seen with it, and so written before those of pass
-    # ``until`` (which may be one past the last).
-    until = np.searchsorted(seen_ns, first_seen_ns)[index]
-    held = np.clip(until - begin, 0, end - begin)
-    held_ordinal, begin = begin + ordinal_at_zero, begin + held
-    rows = np.bincount(begin, minlength=count + 1) - np.bincount(end, minlength=count + 1)
-    rows = np.cumsum(rows) + np.bincount(until, held, minlength=count + 1).astype(np.int64)
-    for first, last in ranges(rows if rows[count:].any() else rows[:count]):
-        low, high = np.maximum(begin, first), np.minimum(end, last)
-        lengths = np.maximum(high - low, 0)
-        key = spans(low, lengths) * len(begin) + np.repeat(np.arange(len(begin)), lengths)
-        key.sort()  # by pass, then by name: a request has one stretch at a time
-        at, stretch = np.divmod(key, len(begin))
-        who, ordinal, time_ns = index[stretch], ordinal_at_zero[stretch] + at, seen_ns[at]
-        late = np.flatnonzero((held > 0) & (until >= first) & (until < last))
-        if len(late):
-            also = np.repeat(index[late], held[late])
-            who = np.concatenate([who, also])
-            ordinal = np.concatenate([ordinal, spans(held_ordinal[late], held[late])])
-            time_ns = np.concatenate([time_ns, first_seen_ns[also]])
-            by_time = np.lexsort((ordinal, rank[who], time_ns))
-            who, ordinal, time_ns = who[by_time], ordinal[by_time], time_ns[by_time]
+    seen_ns, count = responses.pass_seen_ns, len(responses.pass_seen_ns)
+    seen = [_Seen(responses, rank, begin, end) for begin, end in workers]
+    in_time = seen_ns if len(seen) == 1 else np.sort(seen_ns)
+    rows = np.zeros(count + 1, np.int64)  # about, by pass in order of time; after the last what is seen still later
+    for own in seen:
+        rows[np.searchsorted(in_time, own.seen_ns)] += own.rows
+        at = np.searchsorted(in_time, own.first_seen_ns)
+        rows += np.bincount(at, own.held, minlength=count + 1).astype(np.int64)
+    after = _BEFORE_ALL
+    for _, last in ranges(rows if rows[count:].any() else rows[:count]):
+        until = int(in_time[last - 1]) if last <= count else _AFTER_ALL
+        if until == after:
+            continue  # passes of several workers that are seen at one time are written together
+        parts = [own.between(after, until) for own in seen]
+        after = until
+        who, ordinal, time_ns = (np.concatenate([part[column] for part in parts]) for column in range(3))
+        if len(parts) > 1:
+            who, ordinal, time_ns = _sorted(who, ordinal, time_ns, rank)
         columns = {
             "request_id": coded(who, names),
             "ordinal": numbers(ordinal),
@@ -68,3 +63,54 @@ def chunks(responses: Responses, names: Sequence[str], rank: Ints) -> Iterator[p
             "visible": numbers(np.ones(len(who), np.bool_)),
         }
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+_BEFORE_ALL, _AFTER_ALL = -(1 << 62), 1 << 62
+
+
+class _Seen:
+    """The tokens of one worker, which come in order of its passes.
+
+    Tokens sampled before the first of their request is seen are *held*: they are seen with it.
+    """
+
+    def __init__(self, responses: Responses, rank: Ints, begin: int, end: int) -> None:
+        own = np.flatnonzero((responses.first_pass >= begin) & (responses.first_pass < end))
+        own = own[np.argsort(rank[responses.index[own]], kind="stable")]  # of one pass, by name
+        self.seen_ns = responses.pass_seen_ns[begin:end]
+        self._rank = rank
+        self._index = responses.index[own]
+        first, self._last = responses.first_pass[own] - begin, responses.last_pass[own] + 1 - begin
+        self._ordinal_at_zero = responses.first_ordinal[own] - first
+        self.first_seen_ns = responses.first_seen_ns[self._index]
+        self.held = np.clip(np.searchsorted(self.seen_ns, self.first_seen_ns) - first, 0, self._last - first)
+        self._held_ordinal = first + self._ordinal_at_zero
+        self._first = first + self.held
+        count = end - begin
+        ends = np.bincount(self._last, minlength=count + 1)
+        self.rows: Ints = np.cumsum(np.bincount(self._first, minlength=count + 1) - ends)[:count]
+
+    def between(self, after_ns: int, until_ns: int) -> tuple[Ints, Ints, Ints]:
+        """Request, ordinal and time of the tokens seen after the one and not after the other time, in order."""
+        first, last = np.searchsorted(self.seen_ns, [after_ns, until_ns], side="right")
+        low, high = np.maximum(self._first, first), np.minimum(self._last, last)
+        lengths = np.maximum(high - low, 0)
+        key = spans(low, lengths) * len(low) + np.repeat(np.arange(len(low)), lengths)
+        key.sort()  # by pass, then by name: a request has one stretch at a time
+        at, stretch = np.divmod(key, len(low)) if len(low) else (key, key)
+        who, ordinal, time_ns = self._index[stretch], self._ordinal_at_zero[stretch] + at, self.seen_ns[at]
+        late = np.flatnonzero((self.held > 0) & (self.first_seen_ns > after_ns) & (self.first_seen_ns <= until_ns))
+        if not len(late):
+            return who, ordinal, time_ns
+        held = self.held[late]
+        return _sorted(
+            np.concatenate([who, np.repeat(self._index[late], held)]),
+            np.concatenate([ordinal, spans(self._held_ordinal[late], held)]),
+            np.concatenate([time_ns, np.repeat(self.first_seen_ns[late], held)]),
+            self._rank,
+        )
+
+
+def _sorted(who: Ints, ordinal: Ints, time_ns: Ints, rank: Ints) -> tuple[Ints, Ints, Ints]:
+    order = np.lexsort((ordinal, rank[who], time_ns))
+    return who[order], ordinal[order], time_ns[order]

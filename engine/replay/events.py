@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 
 from engine.bundle.arrays import coded, lists, numbers
-from engine.replay.blocks import Blocks, as_table, served_by, spans
+from engine.replay.blocks import Blocks, as_table, spans
 from engine.replay.result import Ints, ReplayResult
+from engine.replay.workers import Workers
 from engine.serving.contract import ServerRecord
 from engine.serving.record import EVICT
 from engine.workload.content import NO_KEY
@@ -18,7 +19,7 @@ KINDS = ("hit", "store", "evict", "preempt", "readmit")
 _HIT, _STORE, _EVICT, _PREEMPT, _READMIT = range(5)
 
 
-def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str]) -> pa.Table:
+def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str], workers: Workers) -> pa.Table:
     """Every cache event; in a pass preemptions first, then by request what it hit, evicted and stored.
 
     ``names`` are the ids of the requests, by index. A hit or readmission lists the blocks that were reused, a
@@ -46,7 +47,7 @@ def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str]) -> pa.
     turn = np.concatenate(
         [np.full(len(whole), -1), admitted["seq"], _seq_of(record, events["index"], events["pass_index"])]
     )
-    order = np.lexsort((own, turn, pass_index))
+    order = np.lexsort((own, turn, workers.row[pass_index]))
     keys = keys[spans(starts[order], counts[order])]
     offsets = np.concatenate([[0], np.cumsum(counts[order])])
     kind, pass_index, index, released = kind[order], pass_index[order], index[order], released[order]
@@ -57,8 +58,8 @@ def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str]) -> pa.
     columns = {
         "event_index": numbers(np.arange(len(kind))),
         "time_ns": numbers(time),
-        "pass_index": numbers(pass_index),
-        **served_by(len(kind)),
+        "pass_index": numbers(workers.row[pass_index]),
+        **workers.of_passes(pass_index),
         "kind": coded(kind, KINDS),
         "request_id": coded(index, names),
         "num_blocks": numbers(num_blocks[order]),
@@ -86,11 +87,5 @@ def _computed_at_preemption(record: ServerRecord) -> Ints:
     np.maximum.at(computed, chunks["seq"], chunks["computed_before"] + chunks["scheduled_tokens"])
     decoded = stretches["last_pass"] - stretches["first_pass"]
     np.maximum.at(computed, stretches["seq"], stretches["computed_after_first"] + decoded)
-    gone = record.preemptions["index"]
-    by_request = np.lexsort((admissions["ordinal"], admissions["index"]))
-    first = np.searchsorted(admissions["index"][by_request], gone)
-    earlier = np.zeros_like(gone)
-    order = np.argsort(gone, kind="stable")
-    starts = np.searchsorted(gone[order], gone[order])
-    earlier[order] = np.arange(len(gone)) - starts
-    return computed[admissions["seq"][by_request[first + earlier]]]
+    gone = record.preemptions
+    return computed[_seq_of(record, gone["index"], gone["pass_index"] - 1)]

@@ -27,14 +27,47 @@ KNOB_GROUPS = ("client", "capacity", "scheduler")
 FREE_KNOBS = frozenset({"core"})
 """Knobs that change how a replay is computed but nothing in it: no part of its identity."""
 NAMED_ALWAYS = frozenset(
-    """
-    arrivals lanes lane_assignment lane_stagger_ms warmup_s duration_s grace_s wrap cache_bust think_scale
-    dispatch_lag_ms request_latency_ms response_latency_ms host_model host_request_ms host_prompt_token_us
-    host_prompt_cap_ms host_chunk_ms max_num_seqs max_num_batched_tokens long_prefill_token_threshold
-    reserve_full_prompt core kv_blocks block_size prefix_caching timing measured_match on_refused mixed_composition
-    pass_scale between_passes_ms fixed_pass_us fixed_prefill_token_us fixed_decode_request_us fixed_kv_token_ns
-    record_events record_chunks record_members
-    """.split()
+    (
+        "arrivals",
+        "lanes",
+        "lane_assignment",
+        "lane_stagger_ms",
+        "warmup_s",
+        "duration_s",
+        "grace_s",
+        "wrap",
+        "cache_bust",
+        "think_scale",
+        "dispatch_lag_ms",
+        "request_latency_ms",
+        "response_latency_ms",
+        "host_model",
+        "host_request_ms",
+        "host_prompt_token_us",
+        "host_prompt_cap_ms",
+        "host_chunk_ms",
+        "max_num_seqs",
+        "max_num_batched_tokens",
+        "long_prefill_token_threshold",
+        "reserve_full_prompt",
+        "core",
+        "kv_blocks",
+        "block_size",
+        "prefix_caching",
+        "timing",
+        "measured_match",
+        "on_refused",
+        "mixed_composition",
+        "pass_scale",
+        "between_passes_ms",
+        "fixed_pass_us",
+        "fixed_prefill_token_us",
+        "fixed_decode_request_us",
+        "fixed_kv_token_ns",
+        "record_events",
+        "record_chunks",
+        "record_members",
+    )
 )
 """Knobs of the first release. Later ones are named only where they are set, so that a replay made without them keeps
 its run id."""

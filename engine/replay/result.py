@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.bundle import Phase
+from engine.serving.cluster import pass_ranges
 from engine.serving.contract import ServerRecord
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
@@ -69,7 +70,7 @@ class ReplayResult:
     @property
     def end_ns(self) -> int:
         """When the last pass or response ended, or the admission deadline if that is later."""
-        ends = [self.client.deadline_ns or 0, *self.record.passes["end_ns"][-1:].tolist()]
+        ends = [self.client.deadline_ns or 0, int(self.record.passes["end_ns"].max(initial=0))]
         return max(ends + self.client.sent.end_ns)
 
     @property
@@ -102,13 +103,18 @@ class ReplayResult:
         first_seen_ns = self._first_seen(seen_ns)
         if not all(self.client.sent.ok):
             end_ns = np.array(self.client.sent.end_ns, np.int64)
-            listened = np.searchsorted(seen_ns, end_ns, side="right")
-            listened[first_seen_ns > end_ns] = 0
-            cut = np.where(self.client.sent.ok, self.num_passes, listened)[index]
+            listened = np.zeros(len(index), np.int64)  # passes up to which the client of each stretch listened
+            for begin, end in pass_ranges(self.record):
+                own = slice(*np.searchsorted(first, [begin, end]))
+                listened[own] = begin + np.searchsorted(seen_ns[begin:end], end_ns[index[own]], side="right")
+            listened[(first_seen_ns > end_ns)[index]] = 0
+            cut = np.where(np.array(self.client.sent.ok)[index], self.num_passes, listened)
             last = np.minimum(last, cut - 1)
             keep = last >= first
             index, first, last = index[keep], first[keep], last[keep]
-        order = np.lexsort((first, index))
+        order = np.lexsort(
+            (first, index)
+        )  # a request's stretches in order of time, also where workers follow each other
         index, first, last = index[order], first[order], last[order]
         lengths = last - first + 1
         tokens = np.bincount(index, lengths, minlength=count).astype(np.int64)

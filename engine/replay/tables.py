@@ -10,11 +10,13 @@ import pyarrow as pa
 
 from engine.bundle.arrays import coded, lists, numbers, texts
 from engine.bundle.schema import RESOLUTIONS
-from engine.replay.blocks import Blocks, as_table, served_by
+from engine.replay.blocks import Blocks, as_table
 from engine.replay.chunks import chunks, ranges
 from engine.replay.events import kv_events
 from engine.replay.result import Ints, ReplayResult
-from engine.serving.members import members
+from engine.replay.workers import Workers, worker_names
+from engine.serving.cluster import WORKER_COLUMNS, within
+from engine.serving.members import Members, members
 from engine.timing.contract import PassQueries, PassTimes
 
 CLASSES = ("decode_only", "mixed", "prefill_only")
@@ -43,6 +45,7 @@ class Tables:
     def __init__(self, result: ReplayResult) -> None:
         self.result = result
         self.responses = result.responses()
+        self._workers = Workers(result.record, worker_names(result.knobs))
         sent = result.client.sent
         self._names = [
             request_name(c.conversation.conversation_id, turn, c.live.incarnation)
@@ -86,7 +89,7 @@ class Tables:
             "agent_depth": numbers(np.array([c.depth for c in talks], np.int64)),
             "phase": coded(dispatched >= 0, ("warmup", "profile")),
             "status": coded(~np.array(sent.ok, np.bool_), ("ok", "canceled")),
-            **served_by(len(talks)),
+            **self._workers.of_requests(),
             "scheduled_ns": numbers(np.array(sent.scheduled_ns, np.int64)),
             "dispatched_ns": numbers(dispatched),
             "received_ns": numbers(served["received_ns"]),
@@ -124,15 +127,17 @@ class Tables:
             yield from self._pass_batch(0, count)
             return
         per_pass = record.passes["num_prefill_requests"] + record.passes["num_decode_requests"]
-        for first, last in ranges(per_pass):
+        for first, last in ranges(per_pass if self._workers.order is None else per_pass[self._workers.order]):
             yield from self._pass_batch(first, last)
 
     def _pass_batch(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """The passes ``first .. last - 1`` as one batch."""
         if first == last:
             return
-        passes = {name: column[first:last] for name, column in self.result.record.passes.items()}
-        times, names = self.times, list(self.result.record.passes)
+        order = self._workers.order
+        rows: Ints | slice = slice(first, last) if order is None else order[first:last]
+        passes = {name: column[rows] for name, column in self.result.record.passes.items()}
+        times, names = self.times, [name for name in passes if name not in WORKER_COLUMNS]
         columns = {name: numbers(passes[name]) for name in names if not name.startswith("var_") and "_var_" not in name}
         for name in (
             "var_prefill_length",
@@ -147,19 +152,19 @@ class Tables:
         phase = np.searchsorted(starts, passes["start_ns"], side="right") - 1
         columns |= {
             "pass_index": ordinal,
-            "step": ordinal,
-            **served_by(last - first),
+            "step": numbers(passes["step"]) if "step" in passes else ordinal,
+            **self._workers.of_passes(rows),
             "phase": coded(np.maximum(phase, 0), [p.name for p in phases]),
             "duration_ns": numbers(passes["end_ns"] - passes["start_ns"]),
             "kv_blocks_total": numbers(np.full(last - first, usable_blocks(self.result.knobs["kv_blocks"]), np.int64)),
             "period_ns": numbers(passes["period_ns"], passes["period_ns"] >= 0),
-            "resolution": coded(times.resolution[first:last], RESOLUTIONS),
-            "prefill_ns": numbers(times.prefill_ns[first:last]),
-            "decode_ns": numbers(times.decode_ns[first:last]),
-            "overhead_ns": numbers(times.overhead_ns[first:last]),
+            "resolution": coded(times.resolution[rows], RESOLUTIONS),
+            "prefill_ns": numbers(times.prefill_ns[rows]),
+            "decode_ns": numbers(times.decode_ns[rows]),
+            "overhead_ns": numbers(times.overhead_ns[rows]),
         }
         if self.result.knobs["record_members"]:
-            batch = members(self.result.record, first, last - 1)
+            batch = self._members(first, last)
             fields = {
                 "request_id": texts(self._names).take(numbers(batch.index)),
                 "computed_before": numbers(batch.computed_before),
@@ -169,27 +174,40 @@ class Tables:
             columns["members"] = lists(batch.offsets(first, last - 1), items)
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
 
+    def _members(self, first: int, last: int) -> Members:
+        """The batches of the passes ``first .. last - 1``, under the numbers that they have in the bundle."""
+        workers, record = self._workers, self.result.record
+        if workers.order is None:
+            return members(record, first, last - 1)
+        parts = []
+        for begin, end in workers.ranges:
+            low, high = begin + np.searchsorted(workers.row[begin:end], [first, last])
+            if low < high:
+                parts.append(members(within(record, begin, end), low, high - 1))
+        row = np.concatenate([workers.row[part.pass_index] for part in parts])
+        by_pass = np.argsort(row, kind="stable")
+        return Members(
+            row[by_pass],
+            *(
+                np.concatenate([getattr(part, name) for part in parts])[by_pass]
+                for name in ("index", "computed_before", "scheduled_tokens")
+            ),
+        )
+
     def chunks(self) -> Iterator[pa.RecordBatch]:
         """One row per token that reached its client (:mod:`engine.replay.chunks`)."""
-        return chunks(self.responses, self._names, self._rank)
+        return chunks(self.responses, self._names, self._rank, self._workers.ranges)
 
     def admissions(self) -> pa.Table:
         """One row per admission, first or again."""
         rows = self.result.record.admissions
         columns = {
             "request_id": coded(rows["index"], self._names),
-            **served_by(len(rows["index"])),
+            "pass_index": numbers(self._workers.row[rows["pass_index"]]),
+            **self._workers.of_passes(rows["pass_index"]),
             **{
                 name: numbers(rows[name])
-                for name in (
-                    "ordinal",
-                    "time_ns",
-                    "pass_index",
-                    "cached_tokens",
-                    "hit_blocks",
-                    "is_readmission",
-                    "waiting_ahead",
-                )
+                for name in ("ordinal", "time_ns", "cached_tokens", "hit_blocks", "is_readmission", "waiting_ahead")
             },
         }
         order = np.lexsort((self._rank[rows["index"]], rows["time_ns"]))
@@ -197,7 +215,7 @@ class Tables:
 
     def kv_events(self) -> pa.Table:
         """Every cache event (:mod:`engine.replay.events`)."""
-        return kv_events(self.result, self._blocks, self._names)
+        return kv_events(self.result, self._blocks, self._names, self._workers)
 
     def coverage(self) -> pa.Table:
         """One row per distinct query to the timing model, with how often it was put and the time that rests on it."""
@@ -228,9 +246,10 @@ class Tables:
 
     def _released(self) -> Ints:
         """When the engine let each request go: at the end of its last pass, or when it learned of the cancel."""
-        ends = self.result.record.passes["end_ns"][self.result.record.requests["last_token_pass"]]
+        served = self.result.record.requests
+        ends = self.result.record.passes["end_ns"][served["last_token_pass"]]
         for index, time in self.result.aborted_ns.items():
-            ends[index] = time
+            ends[index] = served["dropped_ns"][index] if "dropped_ns" in served else time
         return ends
 
 

@@ -1,0 +1,62 @@
+"""Which worker and rank did what in a replay, and the order of its passes.
+
+A record holds the passes of one worker and rank after those of another; a bundle holds all in order of their start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from engine.bundle.arrays import coded, numbers
+from engine.replay.result import Ints
+from engine.serving.cluster import pass_ranges
+from engine.serving.contract import ServerRecord
+
+ONLY_WORKER = "0"
+"""``worker_id`` where there is one worker; its only rank is 0."""
+
+
+def worker_names(knobs: Mapping[str, Any]) -> tuple[str, ...]:
+    """``worker_id`` of each worker of a replay, by number."""
+    replicas = int(knobs.get("replicas", 1))
+    if replicas == 1:
+        return (ONLY_WORKER,)
+    return tuple(f"{knobs.get('engine', 'vllm')}-{number}" for number in range(replicas))
+
+
+class Workers:
+    """The workers and ranks of a record.
+
+    ``ranges`` are the passes of each, as (first, last + 1) in the record. ``order`` holds the passes of the record in
+    the order of the bundle (None: as they are), ``row`` says for each its ``pass_index`` there.
+    """
+
+    def __init__(self, record: ServerRecord, names: Sequence[str]) -> None:
+        self._record = record
+        self._names = names
+        self.ranges = pass_ranges(record)
+        self.order: Ints | None = None
+        count = len(record.passes["start_ns"])
+        self.row: Ints = np.arange(count)
+        if len(self.ranges) > 1:
+            self.order = np.argsort(record.passes["start_ns"], kind="stable")
+            self.row[self.order] = np.arange(count)
+
+    def of_passes(self, passes: Ints | slice) -> dict[str, pa.Array]:
+        """``worker_id`` and ``dp_rank`` of passes of the record."""
+        return self._served_by(self._record.passes, passes, "start_ns")
+
+    def of_requests(self) -> dict[str, pa.Array]:
+        """``worker_id`` and ``dp_rank`` of requests, by index."""
+        return self._served_by(self._record.requests, slice(None), "received_ns")
+
+    def _served_by(self, table: Mapping[str, Ints], rows: Ints | slice, any_column: str) -> dict[str, pa.Array]:
+        if "worker" in table:
+            worker, rank = table["worker"][rows], table["dp_rank"][rows]
+        else:
+            worker = rank = np.zeros(len(table[any_column][rows]), np.int64)
+        return {"worker_id": coded(worker, self._names), "dp_rank": numbers(rank)}
