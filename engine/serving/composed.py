@@ -122,9 +122,9 @@ class ComposedServer(PlainServer):
             request.stretch = None  # the passes in between are not recorded
         request.sampled = max(request.sampled, before + 1 - request.prompt_tokens)
 
-    def _fill(self, request: Request, computed: int) -> None:
+    def _fill(self, request: Request, computed: int, drafts: int = 0) -> None:
         short = self._blocks(computed) - len(request.blocks) - self.pool.num_free
         if short > 0:  # the recorded pool held it: somebody shared or let go what is held here
             self.departures["blocks beyond the pool"] += short
             self.pool.grow(short)
-        super()._fill(request, computed)
+        super()._fill(request, computed, drafts)

@@ -7,11 +7,13 @@ keeps aggregates and goes from event to event. Both return equal :class:`ServerR
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+
+from engine.serving.speculation import Speculation
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ class ServerConfig:
     prefix_caching: bool = True
     reserve_full_prompt: bool = True
     record_events: bool = True
+    speculation: Speculation | None = None
 
 
 class Server(Protocol):
@@ -129,7 +132,11 @@ class ServerRecord:
         One row per contiguous run of token-sampling passes of a request: ``index, seq, first_pass, last_pass,
         computed_after_first``. Each pass in the range samples one token; the first is the end of a prefill (or of a
         recompute), in the others the request decodes: in pass p it had ``computed_after_first + (p - first_pass - 1)``
-        computed tokens before.
+        computed tokens before. Under speculation ``bursts`` says how many tokens each pass sampled.
+    bursts
+        Under speculation, tokens sampled in each pass of each stretch, stretch after stretch (the first of each is 1);
+        empty otherwise, when all are 1. A decoding request computes ``verify_width`` tokens per pass, and keeps as
+        many as it sampled.
     prefill_chunks
         ``pass_index, index, seq, computed_before, scheduled_tokens``: every prefill work item, the last chunk included
         (also a recompute's last chunk of one token, which ``passes`` counts as a decode, as FPM does).
@@ -157,3 +164,5 @@ class ServerRecord:
     preemptions: Columns
     events: Columns
     event_keys: npt.NDArray[np.int64]
+    bursts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    verify_width: int = 1

@@ -52,7 +52,9 @@ def members(record: ServerRecord, first_pass: int = 0, last_pass: int | None = N
         pass_index=pass_index[order],
         index=np.concatenate([chunks["index"], decodes["index"]])[order],
         computed_before=np.concatenate([chunks["computed_before"], decodes["computed_before"]])[order],
-        scheduled_tokens=np.concatenate([chunks["scheduled_tokens"], np.ones_like(decodes["seq"])])[order],
+        scheduled_tokens=np.concatenate(
+            [chunks["scheduled_tokens"], np.full_like(decodes["seq"], record.verify_width)]
+        )[order],
     )
 
 
@@ -63,17 +65,36 @@ def _within(record: ServerRecord, first_pass: int, last_pass: int) -> npt.NDArra
 
 
 def _decodes(record: ServerRecord, first_pass: int, last_pass: int) -> dict[str, Ints]:
-    """Every pass of a stretch after its first, cut to the range: one token each, one more computed each time."""
+    """Every pass of a stretch after its first, cut to the range; what the earlier ones sampled is computed before."""
     stretches = record.stretches
     begin = np.maximum(stretches["first_pass"] + 1, first_pass)
     end = np.minimum(stretches["last_pass"], last_pass) + 1
     counts = np.maximum(end - begin, 0)
     ordinal = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     pass_index = np.repeat(begin, counts) + ordinal
-    computed_at_zero = stretches["computed_after_first"] - stretches["first_pass"] - 1
+    steps = pass_index - np.repeat(stretches["first_pass"], counts)
     return {
         "pass_index": pass_index,
         "index": np.repeat(stretches["index"], counts),
         "seq": np.repeat(stretches["seq"], counts),
-        "computed_before": np.repeat(computed_at_zero, counts) + pass_index,
+        "computed_before": np.repeat(stretches["computed_after_first"], counts) + sampled_before(record, counts, steps),
     }
+
+
+def sampled_before(record: ServerRecord, counts: Ints, steps: Ints) -> Ints:
+    """Tokens that stretches sampled after their first pass and before their pass number ``steps`` (from 1 on).
+
+    ``counts`` says how many of the ``steps`` belong to each stretch, in order.
+    """
+    if not len(record.bursts):
+        return steps - 1
+    first = first_bursts(record)
+    total = np.concatenate([[0], np.cumsum(record.bursts)])
+    row = np.repeat(first, counts)
+    return total[row + steps] - total[row + 1]
+
+
+def first_bursts(record: ServerRecord) -> Ints:
+    """Where the bursts of each stretch begin."""
+    lengths = record.stretches["last_pass"] - record.stretches["first_pass"] + 1
+    return np.cumsum(lengths) - lengths

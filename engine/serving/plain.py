@@ -47,7 +47,9 @@ class Request:
     sampled: int = 0
     computed: int = 0
     most_computed: int = 0  # before the last preemption, or now
+    verified: int = 0  # passes in which drafts were verified
     blocks: list[int] = field(default_factory=list)
+    registered: int = 0  # of its blocks, those whose content others can hit
     seq: int = -1
     admissions: int = 0
     preemptions: int = 0
@@ -60,6 +62,7 @@ class Request:
     last_token_pass: int = -1
     aborted: bool = False
     stretch: list[int] | None = None  # the open row of ``stretches``
+    bursts: list[int] = field(default_factory=list)  # tokens sampled in each of its passes
 
     @property
     def known(self) -> int:
@@ -74,6 +77,7 @@ class Work(NamedTuple):
     computed_before: int
     tokens: int
     resumed: bool  # admitted again in this pass
+    drafts: int = 0  # tokens that are verified besides
 
     @property
     def is_decode(self) -> bool:
@@ -104,6 +108,8 @@ class PlainServer:
         self._preemptions: list[tuple[int, ...]] = []
         self._events: list[tuple[int, ...]] = []
         self._event_keys: list[int] = []
+        self._bursts: list[list[int]] = []  # by stretch
+        self._drafts = config.speculation.draft_tokens if config.speculation else 0
 
     @property
     def has_work(self) -> bool:
@@ -170,15 +176,16 @@ class PlainServer:
         while position < len(self._running) and budget > 0:
             request = self._running[position]
             tokens = self._chunk(request.known - request.computed, budget)
-            needed = self._blocks(request.computed + tokens) - len(request.blocks)
+            drafts = self._drafts if self._decodes(request) else 0
+            needed = self._blocks(request.computed + tokens + drafts) - len(request.blocks)
             while needed > self.pool.num_free:
                 victim = self._running.pop()
                 self._preempt(victim, now_ns)
                 preempted = True
                 if victim is request:
                     return batch
-            batch.append(self._compute(request, tokens, resumed=False))
-            budget -= tokens
+            batch.append(self._compute(request, tokens, resumed=False, drafts=drafts))
+            budget -= tokens + drafts
             position += 1
 
         # Waiting requests, first come, first served: the head of the queue holds up the rest.
@@ -198,6 +205,10 @@ class PlainServer:
             batch.append(self._compute(request, tokens, resumed=request.admissions > 1))
             budget -= tokens
         return batch
+
+    def _decodes(self, request: Request) -> bool:
+        """Whether a running request sampled in the pass before, so that drafts follow what it sampled."""
+        return request.stretch is not None and request.stretch[3] == len(self._passes) - 1
 
     def _chunk(self, missing: int, budget: int) -> int:
         """How many of a request's ``missing`` tokens this pass computes."""
@@ -230,6 +241,7 @@ class PlainServer:
         """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks."""
         self.pool.reference(hits)
         request.blocks = list(hits)
+        request.registered = len(hits)
         request.computed = len(hits) * self.config.block_size
         self._fill(request, computed)
         request.seq = len(self._admissions)
@@ -261,25 +273,27 @@ class PlainServer:
         request.computed = 0
         self._waiting.appendleft(request)
 
-    def _compute(self, request: Request, tokens: int, resumed: bool) -> Work:
-        """The next ``tokens`` tokens of a request as work of this pass."""
+    def _compute(self, request: Request, tokens: int, resumed: bool, drafts: int = 0) -> Work:
+        """The next ``tokens`` tokens of a request, and drafts after them, as work of this pass."""
         before, after = request.computed, request.computed + tokens
         request.recomputed_tokens += max(0, min(after, request.most_computed) - before)
-        self._fill(request, after)
-        return Work(request, before, tokens, resumed)
+        self._fill(request, after, drafts)
+        return Work(request, before, tokens, resumed, drafts)
 
-    def _fill(self, request: Request, computed: int) -> None:
-        """Allocate the blocks up to ``computed`` tokens and register those that are filled.
+    def _fill(self, request: Request, computed: int, drafts: int = 0) -> None:
+        """Allocate the blocks up to ``computed`` tokens and ``drafts``, and register those that are filled.
 
-        Registered at once, so that whoever is admitted later in the same pass can share them.
+        Registered at once, so that whoever is admitted later in the same pass can share them; drafts are not, as they
+        may be rejected.
         """
-        taken, evicted = self.pool.take(self._blocks(computed) - len(request.blocks))
+        taken, evicted = self.pool.take(max(0, self._blocks(computed + drafts) - len(request.blocks)))
         request.blocks += taken
         self._write_evictions(request, evicted)
         if self.config.prefix_caching:
-            first, last = request.computed // self.config.block_size, computed // self.config.block_size
+            first, last = request.registered, computed // self.config.block_size
             for position in range(first, last):
                 self.pool.register(request.blocks[position], request.keys[position])
+            request.registered = last
             self._write_event(STORE, request, request.keys[first:last], -1)
         request.computed = computed
         request.most_computed = max(request.most_computed, computed)
@@ -288,19 +302,26 @@ class PlainServer:
         """Sample a token for each request whose known tokens are all computed; let go of those that are done."""
         pass_index = len(self._passes) - 1
         finished: list[Finished] = []
-        for request, before, tokens, _resumed in batch:
+        for request, before, tokens, _resumed, drafts in batch:
             if request.computed < request.known:
                 self._chunks.append((pass_index, request.index, request.seq, before, tokens))
                 continue
             if request.stretch is None or request.stretch[3] != pass_index - 1:
                 self._chunks.append((pass_index, request.index, request.seq, before, tokens))
                 request.stretch = [request.index, request.seq, pass_index, pass_index, request.computed]
+                request.bursts = []
                 self._stretches.append(request.stretch)
+                self._bursts.append(request.bursts)
             request.stretch[3] = pass_index
             if request.first_token_pass < 0:
                 request.first_token_pass, request.first_token_ns = pass_index, end_ns
             request.last_token_pass = pass_index
-            request.sampled += 1
+            sampled = self._sampled(request, drafts)
+            request.bursts.append(sampled)
+            request.verified += drafts > 0
+            request.sampled += sampled
+            request.computed += sampled - 1
+            request.most_computed = max(request.most_computed, request.computed)
             if request.sampled == request.output_tokens:
                 self._running.remove(request)
                 self._release(request, end_ns)
@@ -308,6 +329,13 @@ class PlainServer:
                     Finished(request.index, pass_index, end_ns, request.first_token_ns, request.cached_tokens)
                 )
         return finished
+
+    def _sampled(self, request: Request, drafts: int) -> int:
+        """Tokens that a request samples whose known ones are all computed: one, and the drafts that are accepted."""
+        if not drafts or self.config.speculation is None:
+            return 1
+        accepted = int(self.config.speculation.lengths(request.index, request.verified, 1)[0])
+        return min(accepted, request.output_tokens - request.sampled)
 
     def _release(self, request: Request, now_ns: int) -> None:
         self.pool.release(request.blocks, now_ns)
@@ -322,7 +350,9 @@ class PlainServer:
         """
         self.pool.check_integrity([request.blocks for request in self._running])
         for request in self._running:
-            assert len(request.blocks) == self._blocks(request.computed), "blocks do not hold the computed tokens"
+            assert len(request.blocks) >= self._blocks(request.computed), "blocks do not hold the computed tokens"
+            spare = len(request.blocks) - self._blocks(request.computed + self._drafts)
+            assert spare <= 0, "blocks beyond the computed tokens and the drafts"
             assert 0 < request.computed < request.known, "a running request has nothing to compute"
         assert not any(request.blocks for request in self._waiting), "a waiting request holds blocks"
         assert len(self._running) <= self.config.max_num_seqs, "more run than may"
@@ -345,7 +375,11 @@ class PlainServer:
                 end_ns - previous if previous is not None and went_on else -1,
                 new_tokens,
                 read_tokens,
-                sum(work.request.computed == work.request.known for work in batch),
+                sum(
+                    self._sampled(work.request, work.drafts)
+                    for work in batch
+                    if work.request.computed == work.request.known
+                ),
                 self.pool.num_referenced,
                 self.pool.num_keys,
                 len(self._running),
@@ -381,6 +415,8 @@ class PlainServer:
             preemptions=columns(PREEMPTION_COLUMNS, self._preemptions),
             events=columns(EVENT_COLUMNS, self._events),
             event_keys=np.array(self._event_keys, dtype=np.int64),
+            bursts=np.array([n for bursts in self._bursts for n in bursts] if self._drafts else [], np.int64),
+            verify_width=1 + self._drafts,
         )
 
     def _request_rows(self) -> Iterator[tuple[int, ...]]:

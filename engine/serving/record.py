@@ -86,7 +86,8 @@ def check_fits(request: ServedRequest, config: ServerConfig) -> None:
             f"Request {request.index} has {request.prompt_tokens} prompt and {request.output_tokens} output tokens: "
             "expected at least one of each."
         )
-    tokens = request.prompt_tokens + request.output_tokens - 1
+    drafts = config.speculation.draft_tokens if config.speculation else 0
+    tokens = request.prompt_tokens + request.output_tokens - 1 + drafts
     needed = -(-tokens // config.block_size)
     if needed > config.usable_kv_blocks:
         raise GapscopeError(

@@ -1,5 +1,6 @@
 """The skipping core against the plain one, whole record by whole record, and by hand where that is possible."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -7,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving_cases import LinearTiming, MoodyTiming, differences, play, random_case
-from serving_driver import Load, drive, request, small_config
+from serving_driver import Load, batches, drive, events, request, small_config
 
 from engine.errors import GapscopeError
 from engine.serving import make_server
 from engine.serving.contract import ServerConfig
 from engine.serving.plain import PlainServer
 from engine.serving.skipping import SkippingServer
+from engine.serving.speculation import Speculation
 
 
 def both(case, timing=LinearTiming):
@@ -81,6 +83,61 @@ def test_records_are_equal_in_any_configuration(
     )
     case = replace(random_case(seed), config=config, longest=longest, requests=25)
     both(replace(case, repeat_share=repeat_share, exact_share=exact_share, abort_share=abort_share))
+
+
+def speculating(case, seed):
+    """The same case with drafts; every request of it still fits."""
+    draw = random.Random(seed)
+    k = draw.choice((1, 2, 3, 5))
+    acceptance = tuple(draw.choice((0.0, 0.3, 0.9, 1.0)) for _ in range(k))
+    config = replace(
+        case.config,
+        speculation=Speculation(k, acceptance, seed),
+        max_num_batched_tokens=case.config.max_num_batched_tokens + case.config.max_num_seqs * k,
+        long_prefill_token_threshold=0,
+        usable_kv_blocks=case.config.usable_kv_blocks + k,
+    )
+    return replace(case, config=config)
+
+
+def test_records_are_equal_under_speculation():
+    preempted = evicted = more_than_one = 0
+    for seed in range(150):
+        record = both(speculating(random_case(seed), seed))
+        preempted += len(record.preemptions["index"])
+        evicted += np.count_nonzero(record.events["kind"] == 1)
+        more_than_one += np.count_nonzero(record.bursts > 1)
+        sampled = np.bincount(
+            np.repeat(record.stretches["index"], record.stretches["last_pass"] - record.stretches["first_pass"] + 1),
+            record.bursts,
+            minlength=len(record.requests["output_tokens"]),
+        )
+        np.testing.assert_array_equal(sampled, record.requests["output_tokens"])
+        assert record.passes["num_output_tokens"].sum() == record.bursts.sum()
+    assert min(preempted, evicted, more_than_one) > 50, (preempted, evicted, more_than_one)
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_records_are_equal_under_speculation_when_answers_depend_on_their_order(seed):
+    both(speculating(random_case(seed), seed), MoodyTiming)
+
+
+def test_drafts_by_hand():
+    # Two drafts, the first always accepted, the second never: 2 tokens a pass. 8 prompt, 6 output tokens: the prefill
+    # samples 1, then 2, 2 and the last 1 of 2. Blocks of 4: before the passes 8, 10 and 12 tokens are computed, and 3
+    # more are wanted: 3, 4 and 4 blocks. What is fixed by then (9, 11, 13 tokens) fills block 2 in the last pass.
+    config = replace(small_config(), speculation=Speculation(2, (1.0, 0.0)))
+    for core in (PlainServer, SkippingServer):
+        record, finished = drive(core(config, LinearTiming()), Load([(0, request(0, 8, 6, [1, 2, 3]))]))
+        assert record.bursts.tolist() == [1, 2, 2, 1]
+        assert record.verify_width == 3
+        assert record.passes["num_output_tokens"].tolist() == [1, 2, 2, 1]
+        assert record.passes["sum_decode_kv_tokens"].tolist() == [0, 8, 10, 12]
+        assert record.passes["kv_blocks_used"].tolist() == [2, 3, 4, 4]
+        assert batches(record) == [[(0, 0, 8)], [(0, 8, 3)], [(0, 10, 3)], [(0, 12, 3)]]
+        assert events(record) == [("store", 0, 0, [1, 2]), ("store", 3, 0, [3])]
+        assert [(done.index, done.pass_index) for done in finished] == [(0, 3)]
 
 
 def test_nothing_is_noted_for_events_that_nobody_wants():

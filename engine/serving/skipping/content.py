@@ -7,6 +7,8 @@ and brought up to date after every stretch, in the order of the running list.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from engine.serving.skipping.log import Log
 from engine.serving.skipping.pool import RunPool
 from engine.serving.skipping.prefix_tree import Node, PrefixTree
@@ -14,15 +16,19 @@ from engine.serving.skipping.request import ScheduledRequest
 
 
 class Content:
-    """The prefix tree of everything that was asked for, and its writers. ``this`` is the pass being scheduled."""
+    """The prefix tree of everything that was asked for, and its writers. ``this`` is the pass being scheduled.
 
-    def __init__(self, pool: RunPool, block_size: int, log: Log) -> None:
+    ``fixed(request, pass)`` says how many tokens of a decoding request are what they are once a pass is scheduled.
+    """
+
+    def __init__(self, pool: RunPool, block_size: int, log: Log, fixed: Callable[[ScheduledRequest, int], int]) -> None:
         self.tree = PrefixTree(self._split_node)
         self.contested: list[ScheduledRequest] = []  # may register what another block holds, or another will
         self.this = 0
         self._pool = pool
         self._block_size = block_size
         self._copies = log.copies
+        self._fixed = fixed
 
     def find_path(self, request: ScheduledRequest) -> list[Node]:
         """The request's nodes: those of its keys, and one of its own for the blocks past them."""
@@ -123,15 +129,14 @@ class Content:
 
     def settle_contested(self, first: int, last: int) -> None:
         """Register, in order, what contested requests decoded in the passes ``first`` to ``last``."""
-        block_size = self._block_size
         decoding = [request for request in self.contested if request.decoding]
         for this in range(first, last + 1):
             for request in decoding:
-                if this > request.since and (request.computed + this - request.since) % block_size == 0:
+                if this > request.since:
                     self._register_decoded(request, this)
 
     def _register_decoded(self, request: ScheduledRequest, this: int) -> None:
-        filled = (request.computed + this - request.since) // self._block_size
+        filled = self._fixed(request, this) // self._block_size
         if filled > request.keyed:
             self.register(request, filled, this)
 

@@ -15,7 +15,8 @@ import numpy as np
 
 from engine.serving.contract import Columns, ServerConfig
 from engine.serving.record import EVICT, STORE, private_key
-from engine.serving.skipping.arrays import Ints, ceil_div, flat, ranges
+from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat, ranges
+from engine.serving.skipping.growth import Growth
 from engine.serving.skipping.pool import RunPool
 from engine.serving.skipping.request import ScheduledRequest
 
@@ -23,13 +24,18 @@ _COLUMNS = ("kind", "pass_index", "index", "first_key", "num_keys", "released_ns
 
 
 def build_events(
-    pool: RunPool, config: ServerConfig, chunks: Columns, stretches: Columns, requests: Mapping[int, ScheduledRequest]
+    pool: RunPool,
+    config: ServerConfig,
+    chunks: Columns,
+    stretches: Columns,
+    growth: Growth,
+    requests: Mapping[int, ScheduledRequest],
 ) -> tuple[Columns, Ints]:
     """The tables ``events`` and ``event_keys``; empty unless the configuration asks for them."""
     if not (config.record_events and config.prefix_caching):
         return {name: np.empty(0, np.int64) for name in _COLUMNS}, np.empty(0, np.int64)
-    stores, store_keys = _stores(config.block_size, chunks, stretches, requests)
-    evictions, eviction_keys = _evictions(pool, _allocations(config.block_size, chunks, stretches))
+    stores, store_keys = _stores(config.block_size, chunks, stretches, growth, requests)
+    evictions, eviction_keys = _evictions(pool, _allocations(config.block_size, chunks, stretches, growth))
     evictions["source"] += len(store_keys)
     keys = np.concatenate((store_keys, eviction_keys))
     rows = {name: np.concatenate((evictions[name], stores[name])) for name in evictions}
@@ -40,19 +46,14 @@ def build_events(
     return {name: rows[name] for name in _COLUMNS}, keys[np.repeat(rows["source"], counts) + ranges(counts)]
 
 
-def _allocations(block_size: int, chunks: Columns, stretches: Columns) -> Columns:
+def _allocations(block_size: int, chunks: Columns, stretches: Columns, growth: Growth) -> Columns:
     """Every allocation of blocks, in order: ``pass_index, seq, index, count``."""
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    first, base = stretches["first_pass"], stretches["computed_after_first"]
-    opened = ceil_div(base + stretches["last_pass"] - first, block_size) - ceil_div(base, block_size)
-    openings = np.repeat(first + 1 + -base % block_size, opened) + block_size * ranges(opened)
     rows = {
-        "pass_index": np.concatenate((chunks["pass_index"], openings)),
-        "seq": np.concatenate((chunks["seq"], np.repeat(stretches["seq"], opened))),
-        "index": np.concatenate((chunks["index"], np.repeat(stretches["index"], opened))),
-        "count": np.concatenate(
-            (ceil_div(after, block_size) - ceil_div(before, block_size), np.ones(len(openings), np.int64))
-        ),
+        "pass_index": np.concatenate((chunks["pass_index"], growth.opened_pass)),
+        "seq": np.concatenate((chunks["seq"], stretches["seq"][growth.opened_row])),
+        "index": np.concatenate((chunks["index"], stretches["index"][growth.opened_row])),
+        "count": np.concatenate((ceil_div(after, block_size) - ceil_div(before, block_size), growth.opened)),
     }
     order = _order(rows["pass_index"], rows["seq"])
     return {name: column[order] for name, column in rows.items()}
@@ -90,26 +91,35 @@ def _evictions(pool: RunPool, allocations: Columns) -> tuple[Columns, Ints]:
 
 
 def _stores(
-    block_size: int, chunks: Columns, stretches: Columns, requests: Mapping[int, ScheduledRequest]
+    block_size: int,
+    chunks: Columns,
+    stretches: Columns,
+    growth: Growth,
+    requests: Mapping[int, ScheduledRequest],
 ) -> tuple[Columns, Ints]:
-    """Blocks that got content: one row per prefill chunk that filled any, one per block that a decode filled."""
+    """Blocks that got content: one row per prefill chunk or decode that filled any."""
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    first, base = stretches["first_pass"], stretches["computed_after_first"]
     chunk_blocks = after // block_size - before // block_size
     chunk = np.flatnonzero(chunk_blocks)
     chunk_blocks = chunk_blocks[chunk]
-    decoded = (base + stretches["last_pass"] - first) // block_size - base // block_size
-    filled = np.repeat(first + block_size - base % block_size, decoded) + block_size * ranges(decoded)
+    decoded = add_up(growth.filled_row, growth.filled, len(stretches["seq"]))
+    filled = growth.filled_pass
     chunk_keys = _keys(chunks["index"][chunk], before[chunk] // block_size, chunk_blocks, requests)
-    decoded_keys = _keys(stretches["index"], base // block_size, decoded, requests)
+    decoded_keys = _keys(stretches["index"], stretches["computed_after_first"] // block_size, decoded, requests)
+    row = growth.filled_row
     total = len(chunk) + len(filled)
     events = {
         "kind": np.full(total, STORE, np.int64),
         "pass_index": np.concatenate((chunks["pass_index"][chunk], filled)),
-        "seq": np.concatenate((chunks["seq"][chunk], np.repeat(stretches["seq"], decoded))),
-        "index": np.concatenate((chunks["index"][chunk], np.repeat(stretches["index"], decoded))),
-        "source": np.concatenate((np.cumsum(chunk_blocks) - chunk_blocks, len(chunk_keys) + np.arange(len(filled)))),
-        "num_keys": np.concatenate((chunk_blocks, np.ones(len(filled), np.int64))),
+        "seq": np.concatenate((chunks["seq"][chunk], stretches["seq"][row])),
+        "index": np.concatenate((chunks["index"][chunk], stretches["index"][row])),
+        "source": np.concatenate(
+            (
+                np.cumsum(chunk_blocks) - chunk_blocks,
+                len(chunk_keys) + np.cumsum(growth.filled) - growth.filled,
+            )
+        ),
+        "num_keys": np.concatenate((chunk_blocks, growth.filled)),
         "released_ns": np.full(total, -1, np.int64),
     }
     return events, np.concatenate((chunk_keys, decoded_keys))

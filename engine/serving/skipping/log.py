@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 
 class Log:
     """Rows in the order they were written; ``engine.serving.skipping.record`` makes the tables from them.
@@ -22,12 +25,15 @@ class Log:
         ``index, pass_index, num_blocks, known_tokens``.
     stretches, stretch_ends
         ``index, seq, first_pass, computed_after_first``, and the last pass of each.
+    bursts
+        under speculation, by row of ``stretches``: tokens sampled in each pass after the first.
     copies
         ``pass_index, blocks`` registered there that hold what another block held already.
     """
 
     __slots__ = (
         "admissions",
+        "bursts",
         "chunks",
         "copies",
         "durations",
@@ -51,4 +57,5 @@ class Log:
         self.preemptions: list[int] = []
         self.stretches: list[int] = []
         self.stretch_ends: list[int] = []
+        self.bursts: dict[int, npt.NDArray[np.int64]] = {}
         self.copies: list[int] = []

@@ -9,8 +9,9 @@ import numpy as np
 
 from engine.serving.contract import Columns, ServerConfig, ServerRecord
 from engine.serving.record import population_variance
-from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat, ranges
+from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat
 from engine.serving.skipping.events import build_events
+from engine.serving.skipping.growth import Growth, Verified, burst_growth, steady_growth, verifications
 from engine.serving.skipping.log import Log
 from engine.serving.skipping.pool import RunPool
 from engine.serving.skipping.request import ScheduledRequest
@@ -34,22 +35,41 @@ def build_record(
     stretches["last_pass"] = np.array(log.stretch_ends, np.int64)
     admissions = _admissions(log, config.block_size, start)
     preemptions = flat(("index", "pass_index", "num_blocks", "known"), log.preemptions)
-    openings, closings = _decode_blocks(stretches, config.block_size, len(start))
+    verified = None
+    if config.speculation is None:
+        growth = steady_growth(stretches, config.block_size)
+    else:
+        verified = verifications(stretches, log.bursts)
+        growth = burst_growth(stretches, verified, config.block_size, config.speculation.width)
     passes = {"start_ns": start, "end_ns": end, "period_ns": period}
-    passes |= _batches(log, chunks, admissions, openings, facts)
+    passes |= _batches(log, chunks, admissions, growth, verified, facts)
     passes |= _queues(facts, admissions, preemptions, len(start))
-    passes["kv_blocks_cached"] = _cached(log, pool, config, chunks, openings, closings)
-    events, event_keys = build_events(pool, config, chunks, stretches, requests)
+    passes["kv_blocks_cached"] = _cached(log, pool, config, chunks, growth)
+    events, event_keys = build_events(pool, config, chunks, stretches, growth, requests)
     return ServerRecord(
         passes=passes,
-        requests=_requests(facts, admissions, preemptions, stretches),
+        requests=_requests(facts, admissions, preemptions, stretches, verified),
         stretches={name: stretches[name] for name in _STRETCH_COLUMNS},
         prefill_chunks={name: chunks[name] for name in _CHUNK_COLUMNS},
         admissions=admissions,
         preemptions={name: preemptions[name] for name in ("index", "pass_index", "num_blocks")},
         events=events,
         event_keys=event_keys,
+        bursts=_bursts(stretches, verified),
+        verify_width=config.speculation.width if config.speculation else 1,
     )
+
+
+def _bursts(stretches: Columns, verified: Verified | None) -> Ints:
+    """Tokens sampled in each pass of each stretch, the first of which is 1."""
+    if verified is None:
+        return np.empty(0, np.int64)
+    lengths = stretches["last_pass"] - stretches["first_pass"] + 1
+    bursts = np.ones(lengths.sum(), np.int64)
+    later = np.ones(len(bursts), np.bool_)
+    later[np.cumsum(lengths) - lengths] = False
+    bursts[later] = verified.sampled
+    return bursts
 
 
 def _times(log: Log) -> tuple[Ints, Ints, Ints]:
@@ -86,33 +106,32 @@ def _admissions(log: Log, block_size: int, start_ns: Ints) -> Columns:
     }
 
 
-def _decode_blocks(stretches: Columns, block_size: int, num_passes: int) -> tuple[Ints, Ints]:
-    """How many blocks decoding requests opened, and how many they filled, in each pass."""
-    first, last, base = stretches["first_pass"], stretches["last_pass"], stretches["computed_after_first"]
-    opened = ceil_div(base + last - first, block_size) - ceil_div(base, block_size)
-    filled = (base + last - first) // block_size - base // block_size
-    opening = np.repeat(first + 1 + -base % block_size, opened) + block_size * ranges(opened)
-    filling = np.repeat(first + block_size - base % block_size, filled) + block_size * ranges(filled)
-    return np.bincount(opening, minlength=num_passes), np.bincount(filling, minlength=num_passes)
-
-
-def _batches(log: Log, chunks: Columns, admissions: Columns, openings: Ints, facts: Columns) -> Columns:
+def _batches(
+    log: Log, chunks: Columns, admissions: Columns, growth: Growth, verified: Verified | None, facts: Columns
+) -> Columns:
     """What was in each pass: prefill and decode work, tokens sampled, requests running, blocks used."""
-    num_passes = len(openings)
+    num_passes = len(log.starts)
     segments = flat(("first", "decodes", "context", "squares", "used", "running"), log.segments)
     first = segments["first"]
     segment = np.repeat(np.arange(len(first)), np.diff(first, append=num_passes))
     step = np.arange(num_passes, dtype=np.int64) - first[segment]
     decodes, context = segments["decodes"][segment], segments["context"][segment]
     squares = segments["squares"][segment]
-    squares += step * (2 * context + decodes * step)
-    context += decodes * step
+    if verified is None:
+        squares += step * (2 * context + decodes * step)
+        context += decodes * step
+        outputs = decodes.copy()
+    else:
+        context = add_up(verified.pass_index, verified.before, num_passes)
+        squares = add_up(verified.pass_index, verified.before * verified.before, num_passes)
+        outputs = add_up(verified.pass_index, verified.sampled, num_passes)
+    openings = growth.opened_in(num_passes)
     opened = np.cumsum(openings)
     used = segments["used"][segment] + opened - (opened - openings)[first[segment]]
 
     before, tokens, known = chunks["computed_before"], chunks["scheduled_tokens"], chunks["known"]
     completes = before + tokens == known
-    outputs = decodes + add_up(chunks["pass_index"][completes], 1, num_passes)
+    outputs += add_up(chunks["pass_index"][completes], 1, num_passes)
     # The last token of a request that was resumed in an earlier pass counts as a decode.
     odd = (tokens == 1) & (before == known - 1) & (known > facts["prompt_tokens"][chunks["index"]])
     odd &= chunks["pass_index"] != admissions["pass_index"][chunks["seq"]]
@@ -182,16 +201,18 @@ def _waiting(since: Ints, until: Ints, tokens: Ints, num_passes: int) -> tuple[I
     return sums(1), sums(tokens), sums(tokens * tokens)
 
 
-def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, openings: Ints, closings: Ints) -> Ints:
+def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, growth: Growth) -> Ints:
     """Distinct content held after each pass was scheduled: what was registered less what was evicted."""
-    num_passes = len(openings)
+    num_passes = len(log.starts)
     if not config.prefix_caching:
         return np.zeros(num_passes, np.int64)
     size, at = config.block_size, chunks["pass_index"]
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    taken_by = np.cumsum(openings + add_up(at, ceil_div(after, size) - ceil_div(before, size), num_passes))
+    taken_by = np.cumsum(
+        growth.opened_in(num_passes) + add_up(at, ceil_div(after, size) - ceil_div(before, size), num_passes)
+    )
     copies = flat(("pass_index", "blocks"), log.copies)
-    registered = closings + add_up(at, after // size - before // size, num_passes)
+    registered = growth.filled_in(num_passes) + add_up(at, after // size - before // size, num_passes)
     cached = np.cumsum(registered - add_up(copies["pass_index"], copies["blocks"], num_passes))
 
     evictions = flat(("taken", "blocks"), pool.evictions)
@@ -204,7 +225,9 @@ def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, open
     return cached
 
 
-def _requests(facts: Columns, admissions: Columns, preemptions: Columns, stretches: Columns) -> Columns:
+def _requests(
+    facts: Columns, admissions: Columns, preemptions: Columns, stretches: Columns, verified: Verified | None
+) -> Columns:
     """One row per index; one that was never received has -1 everywhere but in its counts."""
     count = len(facts["received_ns"])
     first = {name: np.full(count, -1, np.int64) for name in ("time_ns", "pass_index", "cached_tokens")}
@@ -216,6 +239,8 @@ def _requests(facts: Columns, admissions: Columns, preemptions: Columns, stretch
     first_token[stretches["index"][::-1]] = stretches["first_pass"][::-1]
     last_token[stretches["index"]] = stretches["last_pass"]
     sampled = stretches["last_pass"] - stretches["first_pass"] + 1
+    if verified is not None:
+        sampled = 1 + add_up(verified.row, verified.sampled, len(sampled))
     return {
         "received_ns": facts["received_ns"],
         "first_admit_ns": first["time_ns"],

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from array import array
+from typing import TYPE_CHECKING
 
 from engine.serving.contract import ServedRequest
 from engine.serving.skipping.pool import Run
 from engine.serving.skipping.prefix_tree import Keys, Node
+
+if TYPE_CHECKING:
+    from engine.serving.skipping.decodes import Flight
 
 _NO_KEYS: Keys = array("q")
 
@@ -27,6 +31,7 @@ class ScheduledRequest:
         "cursor",
         "decoding",
         "first_token_ns",
+        "flight",
         "held",
         "index",
         "keyed",
@@ -46,6 +51,7 @@ class ScheduledRequest:
         "splits",
         "tail",
         "total_blocks",
+        "verified",
     )
 
     def __init__(self, request: ServedRequest, now_ns: int, next_pass: int) -> None:
@@ -72,6 +78,8 @@ class ScheduledRequest:
         self.since = -1
         self.slot = -1  # it opens a block in the passes p with p % block_size == slot
         self.row = -1  # of its open stretch
+        self.flight: Flight | None = None  # what is ahead of it under speculation
+        self.verified = 0  # passes in which drafts were verified
         self.seq = -1
         self.admissions = 0
         self.cached_tokens = -1  # hit at its first admission

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from engine.errors import GapscopeError
 from engine.serving.contract import Finished, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.plain import check_fits
 from engine.serving.skipping.content import Content
+from engine.serving.skipping.decodes import BurstDecodes, Decodes, SteadyDecodes
 from engine.serving.skipping.log import Log
 from engine.serving.skipping.pool import Run, RunPool
 from engine.serving.skipping.record import build_record
@@ -24,6 +26,8 @@ from engine.serving.skipping.request import ScheduledRequest
 from engine.timing.contract import PassTimeSource
 
 _NEVER = 1 << 62
+Batch = tuple[int, int, int, int, int]
+"""A batch as the timing source is asked for it: ``PassTimeSource.pass_ns``."""
 
 
 class SkippingServer:
@@ -34,10 +38,11 @@ class SkippingServer:
         """Whether this core can serve such a configuration.
 
         It needs each running request to be able to decode in every pass and at most one to be in the middle of its
-        prefill: a budget of one token per seat, and no limit on prefill chunks below the budget.
+        prefill: a budget of what a decode computes per seat, and no limit on prefill chunks below the budget.
         """
         threshold, budget = config.long_prefill_token_threshold, config.max_num_batched_tokens
-        return budget >= config.max_num_seqs and (threshold == 0 or threshold >= budget)
+        width = config.speculation.width if config.speculation else 1
+        return budget >= config.max_num_seqs * width and (threshold == 0 or threshold >= budget)
 
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:
         """Raises GapscopeError where the configuration is not supported."""
@@ -53,7 +58,6 @@ class SkippingServer:
         self._pass_ns = timing.pass_ns
         self._timing = timing
         self._log = Log()
-        self._content = Content(self.pool, config.block_size, self._log)
         self._requests: dict[int, ScheduledRequest] = {}
         self._num_indices = 0
         self._waiting: deque[ScheduledRequest] = deque()
@@ -62,13 +66,14 @@ class SkippingServer:
         self._head_is_blocked = False  # no blocks for the head of the queue, and none until some are released
         self._next_pass = 0
         self._next_start_ns = -1
-        # The decoding requests: count, sum and sum of squares of their computed tokens before the next pass, how
-        # many open a block in the passes p with p % block_size == slot, and when they finish (pass, seq).
-        self._decodes = 0
-        self._context = 0
-        self._context_squares = 0
-        self._openings = [0] * config.block_size
-        self._finishes: list[tuple[int, int]] = []
+        self._decodes: Decodes = (
+            BurstDecodes(config.block_size, self._log, config.speculation)
+            if config.speculation
+            else SteadyDecodes(config.block_size, self._log)
+        )
+        self._content = Content(self.pool, config.block_size, self._log, self._decodes.fixed)
+        self._work: list[tuple[ScheduledRequest, int, int]] = []  # prefill of the scheduled pass
+        self._finishes: list[tuple[int, int]] = []  # when decoding requests finish: pass, seq
 
     @property
     def has_work(self) -> bool:
@@ -124,24 +129,29 @@ class SkippingServer:
         if not self.has_work:
             raise ValueError("advance: nothing waits and nothing runs")
         until = _NEVER if until_ns is None else until_ns
-        if now_ns != self._next_start_ns:
-            self._log.restarts.append(self._next_pass)
-        seats = self.config.max_num_seqs
-        finishes = self._finishes
+        self.begin(now_ns)
+        pass_ns, timing = self._pass_ns, self._timing
         while True:
-            may_admit = self._waiting and not self._head_is_blocked and len(self._running) < seats
-            if self._partial is not None or may_admit:
-                now_ns = self._step(now_ns)
+            count = self.quiet_passes()
+            if count:
+                decodes = self._decodes.count
+                starts: list[int] = []
+                durations: list[int] = []
+                for context in self.contexts(count):
+                    duration = pass_ns(0, 0, 0, decodes, context)
+                    starts.append(now_ns)
+                    durations.append(duration)
+                    now_ns += duration + timing.between_ns
+                    if now_ns >= until:
+                        break
+                self.skip(starts, durations)
             else:
-                now_ns = self._skip(now_ns, until)
-            if finishes and finishes[0][0] < self._next_pass:
-                finished = self._finish(self._log.starts[-1] + self._log.durations[-1])
-                if finished:
-                    self._next_start_ns = now_ns
-                    return now_ns, finished
-            if now_ns >= until:
-                self._next_start_ns = now_ns
-                return now_ns, []
+                duration = pass_ns(*self.schedule(now_ns))
+                self.complete(now_ns, duration)
+                now_ns += duration + timing.between_ns
+            finished = self.let_go(now_ns)
+            if finished or now_ns >= until:
+                return now_ns, finished
 
     def finish(self) -> ServerRecord:
         """Everything that happened, as arrays."""
@@ -153,50 +163,57 @@ class SkippingServer:
 
     # -- passes ------------------------------------------------------------------------------------------------
 
-    def _skip(self, now_ns: int, until_ns: int) -> int:
-        """Decode until the next finish, ``until_ns`` or shortage of blocks; returns when the next pass may start."""
-        first = self._next_pass
-        running, finishes = self._running, self._finishes
-        while finishes[0][1] not in running:
+    def quiet_passes(self) -> int:
+        """How many passes it can go on decoding; 0: the next one has to be scheduled."""
+        if self._partial is not None or (
+            self._waiting and not self._head_is_blocked and len(self._running) < self.config.max_num_seqs
+        ):
+            return 0
+        running, finishes, first = self._running, self._finishes, self._next_pass
+        while finishes and finishes[0][1] not in running:
             heappop(finishes)
-        count = finishes[0][0] - first + 1
+        if not finishes:
+            return 0
         pool, decodes = self.pool, self._decodes
+        count = finishes[0][0] - first + 1
         room = pool.blank if self._content.contested else pool.free
-        if (count // self.config.block_size + 1) * decodes > room and self._count_openings(count) > room:
+        most = ((count + 1) * decodes.width // self.config.block_size + 1) * decodes.count
+        if most > room and decodes.opened(first, count) > room:
             # Blocks run short; or, with contested content, it matters what is evicted in which pass.
-            count = 1 if self._content.contested else self._passes_within(room)
-            if count == 0 or self._count_openings(1) > pool.free:
-                return self._step(now_ns)
-        pass_ns, timing = self._pass_ns, self._timing
-        context = self._context
+            count = 1 if self._content.contested else decodes.passes_within(first, room)
+            if count == 0 or decodes.opened(first, 1) > pool.free:
+                return 0
+        return count
+
+    def contexts(self, count: int) -> Iterable[int]:
+        """Sum of the computed tokens of the decoding requests before each of the next passes."""
+        return self._decodes.contexts(self._next_pass, count)
+
+    def begin(self, now_ns: int) -> None:
+        """The next pass starts at ``now_ns``."""
+        if now_ns != self._next_start_ns:
+            self._log.restarts.append(self._next_pass)
+
+    def skip(self, starts: Sequence[int], durations: Sequence[int]) -> None:
+        """The next passes, of those that are quiet, went like this."""
+        first, done, decodes, pool = self._next_pass, len(starts), self._decodes, self.pool
         self._log_passes(pool.size - pool.free)
-        starts, durations = self._log.starts, self._log.durations
-        start = len(durations)
-        for _ in range(count):
-            duration = pass_ns(0, 0, 0, decodes, context)
-            starts.append(now_ns)
-            durations.append(duration)
-            now_ns += duration + timing.between_ns
-            context += decodes
-            if now_ns >= until_ns:
-                break
-        done = len(durations) - start
-        opened = self._count_openings(done)
+        self._log.starts += starts
+        self._log.durations += durations
+        opened = decodes.opened(first, done)
         if opened:
             pool.take(opened)
-        self._context_squares += done * (2 * self._context + (done * decodes))
-        self._context = context
+        decodes.advance(first, done)
         self._next_pass = first + done
         if self._content.contested:
             self._content.settle_contested(first, first + done - 1)
-        return now_ns
 
-    def _step(self, now_ns: int) -> int:
-        """One pass with prefill, admissions or preemption; returns when the next pass may start."""
+    def schedule(self, now_ns: int) -> Batch:
+        """Form the batch of the next pass; :meth:`complete` has to follow."""
         this = self._next_pass
-        pool, log = self.pool, self._log
+        pool, decoding = self.pool, self._decodes
         preempted = 0
-        opened = self._openings[this % self.config.block_size]
+        opened = decoding.opened(this, 1)
         if opened <= pool.free:
             if opened:
                 pool.take(opened)
@@ -204,8 +221,9 @@ class SkippingServer:
             opened, preempted = self._decode_with_preemption(now_ns)
         if self._content.contested:
             self._content.settle_contested(this, this)
-        decodes, context = self._decodes, self._context
-        budget = self.config.max_num_batched_tokens - decodes
+        decodes = decoding.count
+        (context,) = decoding.contexts(this, 1)
+        budget = self.config.max_num_batched_tokens - decodes * decoding.width
         work: list[tuple[ScheduledRequest, int, int]] = []
         odd_decode = False  # a request that is resumed and lacks just one token counts as decoding
 
@@ -227,35 +245,42 @@ class SkippingServer:
         if self._waiting and not preempted:
             self._admit_waiting(now_ns, budget, work)
 
-        # Price the batch and write its row.
         prefills = len(work)
         new_tokens = read_tokens = 0
         for _request, before, tokens in work:
             new_tokens += tokens
             read_tokens += before
+        self._log_passes(pool.size - pool.free - opened)
+        self._work = work
         if odd_decode:
             before = work[0][1]
-            duration = self._pass_ns(prefills - 1, new_tokens - 1, read_tokens - before, decodes + 1, context + before)
-        else:
-            duration = self._pass_ns(prefills, new_tokens, read_tokens, decodes, context)
-        self._log_passes(pool.size - pool.free - opened)
-        log.starts.append(now_ns)
-        log.durations.append(duration)
+            return prefills - 1, new_tokens - 1, read_tokens - before, decodes + 1, context + before
+        return prefills, new_tokens, read_tokens, decodes, context
 
-        # Advance the decoding requests, then let those join whose prefill is complete.
-        self._context = context + decodes
-        self._context_squares += 2 * context + decodes
+    def complete(self, now_ns: int, duration_ns: int) -> None:
+        """The scheduled pass started at ``now_ns``: decoding requests go on, and those join that are prefilled."""
+        this, log = self._next_pass, self._log
+        log.starts.append(now_ns)
+        log.durations.append(duration_ns)
+        self._decodes.advance(this, 1)
         self._next_pass = this + 1
-        for request, before, tokens in work:
+        for request, before, tokens in self._work:
             known = request.prompt_tokens + request.sampled
             log.chunks += (this, request.index, request.seq, before, tokens, known)
             if before + tokens == known:
                 if request.sampled == 0:
-                    request.first_token_ns = now_ns + duration
+                    request.first_token_ns = now_ns + duration_ns
                 self._start_stretch(request, this)
             else:
                 self._partial = request
-        return now_ns + duration + self._timing.between_ns
+
+    def let_go(self, next_start_ns: int) -> list[Finished]:
+        """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
+        self._next_start_ns = next_start_ns
+        finishes = self._finishes
+        if not finishes or finishes[0][0] >= self._next_pass:
+            return []
+        return self._finish(self._log.starts[-1] + self._log.durations[-1])
 
     def _admit_waiting(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
         """First come, first served: the head of the queue holds up the rest."""
@@ -316,28 +341,28 @@ class SkippingServer:
 
         Returns how many blocks were opened and how many requests were preempted.
         """
-        this, block_size = self._next_pass, self.config.block_size
-        slot = this % block_size
+        this = self._next_pass
         opened = preempted = 0
         for request in list(self._running.values()):
-            if not request.decoding or request.slot != slot:
+            needed = self._decodes.opened_by(request, this) if request.decoding else 0
+            if not needed:
                 continue
-            while self.pool.free < 1:
+            while self.pool.free < needed:
                 victim = next(reversed(self._running.values()))
                 self._preempt(victim, now_ns)
                 preempted += 1
                 if victim is request:
                     return opened, preempted
-            self.pool.take(1)
-            opened += 1
+            self.pool.take(needed)
+            opened += needed
         return opened, preempted
 
     def _preempt(self, request: ScheduledRequest, now_ns: int) -> None:
         """Take back a running request's blocks; it starts over from the front of the queue."""
-        computed = self._leave(request, now_ns)
+        blocks = self._leave(request, now_ns)
         known = request.prompt_tokens + request.sampled
-        self._log.preemptions += (request.index, self._next_pass, self._blocks(computed), known)
-        request.most_computed = max(request.most_computed, computed)
+        self._log.preemptions += (request.index, self._next_pass, blocks, known)
+        request.most_computed = max(request.most_computed, request.computed)
         request.computed = 0
         self._waiting.appendleft(request)
 
@@ -366,36 +391,26 @@ class SkippingServer:
         request.sampled += 1
         request.since = this
         request.decoding = True
-        self._decodes += 1
-        self._context += computed
-        self._context_squares += computed * computed
-        request.slot = slot = (this + 1 - computed) % self.config.block_size
-        self._openings[slot] += 1
-        heappush(self._finishes, (this + request.output_tokens - request.sampled, request.seq))
+        heappush(self._finishes, (self._decodes.start(request, this), request.seq))
 
-    def _end_stretch(self, request: ScheduledRequest, last: int) -> None:
-        """The request decodes no more; pass ``last`` was its last."""
-        more = last - request.since
-        self._openings[request.slot] -= 1
+    def _end_stretch(self, request: ScheduledRequest, last: int) -> tuple[int, int]:
+        """The request decodes no more; see :meth:`Decodes.end`."""
         request.decoding = False
-        request.computed += more
-        request.sampled += more
         self._log.stretch_ends[request.row] = last
-        self._decodes -= 1
-        self._context -= request.computed
-        self._context_squares -= request.computed * request.computed
+        return self._decodes.end(request, last)
 
     def _leave(self, request: ScheduledRequest, now_ns: int) -> int:
-        """Take a running request out and release its blocks; returns the tokens that it had computed."""
+        """Take a running request out and release its blocks; returns how many these were."""
         pool = self.pool
         if request.decoding:
-            self._end_stretch(request, self._next_pass - 1)
-        elif self._partial is request:
-            self._partial = None
-        blocks = self._blocks(request.computed)
+            blocks, fixed = self._end_stretch(request, self._next_pass - 1)
+        else:
+            blocks, fixed = self._blocks(request.computed), request.computed
+            if self._partial is request:
+                self._partial = None
         keyed = 0
         if request.total_blocks:
-            keyed = request.computed // self.config.block_size
+            keyed = fixed // self.config.block_size
             if keyed > request.keyed:
                 self._content.register(request, keyed, self._next_pass - 1)
             self._content.unclaim(request)
@@ -406,15 +421,14 @@ class SkippingServer:
         pool.free += blocks - keyed
         del self._running[request.seq]
         self._head_is_blocked = False
-        return request.computed
+        return blocks
 
     def _log_passes(self, used_before: int) -> None:
         """Open a segment: the passes from the next one on, until another is opened, are alike."""
         self._log.segments += (
             self._next_pass,
-            self._decodes,
-            self._context,
-            self._context_squares,
+            self._decodes.count,
+            *self._decodes.moments(),
             used_before,
             len(self._running),
         )
@@ -424,25 +438,3 @@ class SkippingServer:
     def _blocks(self, tokens: int) -> int:
         """Blocks that hold ``tokens`` tokens."""
         return -(-tokens // self.config.block_size)
-
-    def _count_openings(self, passes: int) -> int:
-        """Blocks that the decoding requests open in the next ``passes`` passes."""
-        block_size, openings = self.config.block_size, self._openings
-        rounds, rest = divmod(passes, block_size)
-        first = self._next_pass % block_size
-        stop = first + rest
-        opened = rounds * self._decodes
-        if stop <= block_size:
-            return opened + sum(openings[first:stop])
-        return opened + sum(openings[first:]) + sum(openings[: stop - block_size])
-
-    def _passes_within(self, blocks: int) -> int:
-        """How many passes the decoding requests can go on with so many blocks."""
-        rounds = blocks // self._decodes
-        passes = rounds * self.config.block_size
-        left = blocks - rounds * self._decodes
-        while True:
-            left -= self._openings[(self._next_pass + passes) % self.config.block_size]
-            if left < 0:
-                return passes
-            passes += 1
