@@ -2,7 +2,8 @@
 
 A job is a folder ``<store>/.jobs/<id>/``. Its id is a digest of what is asked for, so asking twice is one job.
 ``spec.json`` says what to do, the worker (:mod:`dashboard.jobs.worker`) writes ``worker.json`` (pid and start time),
-``progress.json`` while it runs and exactly one of ``result.json``, ``error.json`` and ``canceled.json`` at its end.
+``progress.json`` while it runs, ``made.json`` (the complete ones of several runs) and exactly one of ``result.json``,
+``error.json`` and ``canceled.json`` at its end; ``cancel.json`` asks it to stop.
 Nothing else holds state: a page reload or a new server reads the same files, and the worker needs neither.
 """
 
@@ -29,8 +30,6 @@ MAX_WAITING = 8
 KEPT = 40
 """Finished jobs that are remembered; older ones are forgotten, their runs stay."""
 FINAL = ("done", "failed", "canceled", "lost")
-COMPLETE_STAY = {"ladder": "rungs that were complete stay", "import": "runs that were complete stay"}
-"""Jobs that make several runs, and what a cancel leaves of them."""
 STARTUP_S = 20.0
 """A job without a worker for this long after it was asked for is lost."""
 
@@ -157,9 +156,12 @@ def find(store: Path, job_id: str) -> Job | None:
 
 
 def cancel(job: Job) -> None:
-    """Ask the worker to stop; it removes what it had begun to write."""
+    """Ask the worker to stop; it removes what it had begun to write. One that is about to start finds the request."""
+    if job.final:
+        return
+    write_json(job.folder / "cancel.json", {})
     worker = read_json(job.folder / "worker.json")
-    if worker and not job.final and is_alive(worker):
+    if worker and is_alive(worker):
         os.kill(int(worker["pid"]), signal.SIGTERM)
 
 
@@ -184,11 +186,18 @@ def read(folder: Path) -> Job | None:
     elif (error := read_json(folder / "error.json")) is not None:
         state, message = "failed", str(error["message"])
     elif (folder / "canceled.json").exists():
-        kept = COMPLETE_STAY.get(head["spec"].get("do"), "nothing was written")
-        state, message = "canceled", f"Canceled; {kept}."
+        state, message = "canceled", f"Canceled; {_kept(folder, head['spec'])}."
     elif not alive:
         state, message = "lost", "The worker ended without a word. " + log_tail(folder)
     return Job(folder.name, folder, head["spec"], state, created, progress, result or {}, message)
+
+
+def _kept(folder: Path, spec: Mapping[str, Any]) -> str:
+    """What a canceled job leaves: of those that make several runs, the complete ones."""
+    if spec.get("do") == "ladder":
+        return "rungs that were complete stay"
+    made = (read_json(folder / "made.json") or {}).get("run_ids")
+    return f"what was complete stays: {', '.join(made)}" if made else "nothing was written"
 
 
 def log_tail(folder: Path, lines: int = 4) -> str:

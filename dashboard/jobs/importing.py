@@ -112,6 +112,7 @@ def run(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
         for one in import_parts(plan, store, _options(folder, asked)):
             done.append({"name": one.part.name, "run_id": one.run_id, "problem": in_page_words(one.problem)})
             left += one.part.ignores if one.run_id else ()
+            jobs.write_json(folder / "made.json", {"run_ids": [each["run_id"] for each in done if each["run_id"]]})
     found = [one["run_id"] for one in done if one["run_id"]]
     failed = [one for one in done if not one["run_id"]]
     if not found:

@@ -50,6 +50,8 @@ def main(folder: Path) -> int:
     assert head is not None, f"{folder} holds no job"
     try:
         jobs.write_json(folder / "worker.json", {"pid": os.getpid(), "start": jobs.start_ticks(os.getpid())})
+        if (folder / "cancel.json").exists():  # from before there was a process to signal
+            raise _Stopped
         _wait_for_turn(folder, float(head["created_s"]))
         signal.alarm(WALL_LIMIT_S)
         jobs.write_json(folder / "progress.json", {"words": "starting", "share": None})

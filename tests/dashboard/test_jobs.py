@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,6 +28,7 @@ from engine.stores import PROJECT
 from tests.engine.recording_folder import Folder
 
 SAMPLES = PROJECT / "sample_runs"
+DATA = PROJECT / "tests" / "data"
 SHORT = {"duration_s": 4, "warmup_s": 1, "timing": "fixed"}
 
 
@@ -386,6 +389,42 @@ def test_passes_are_attached_to_the_run_of_their_client(store: Path) -> None:
 def test_a_canceled_import_says_what_stays(store: Path) -> None:
     asked = jobs.submit(store, import_spec(store), [("a", b"")])
     jobs.write_json(asked.folder / "canceled.json", {})
-    seen = jobs.read(asked.folder)
-    assert seen is not None
-    assert seen.message == "Canceled; runs that were complete stay."
+    assert jobs.read(asked.folder).message == "Canceled; nothing was written."
+    jobs.write_json(asked.folder / "made.json", {"run_ids": ["a-0123456789ab", "b-0123456789ab"]})
+    assert jobs.read(asked.folder).message == "Canceled; what was complete stays: a-0123456789ab, b-0123456789ab."
+
+
+def test_an_import_that_is_canceled_leaves_whole_runs_only(store: Path, tmp_path: Path) -> None:
+    """Of two runs one is complete when the second begins; rows of the second are written by then."""
+    source = tmp_path / "in"
+    Folder().write(source / "a")
+    (source / "b").mkdir()
+    rows = gzip.decompress((DATA / "aiperf" / "cancellation" / "profile_export.jsonl.gz").read_bytes())
+    (source / "b" / "profile_export.jsonl").write_bytes(many(rows, 400))
+    asked = jobs.submit(store, import_spec(store, path=str(source)))
+    process = subprocess.Popen([sys.executable, "-m", "dashboard.jobs.worker", str(asked.folder)], cwd=PROJECT)
+    deadline = time.monotonic() + 120
+    while "records" not in str((jobs.read_json(asked.folder / "progress.json") or {}).get("words")):
+        assert time.monotonic() < deadline, "the second run was not begun"
+        time.sleep(0.02)
+    jobs.cancel(jobs.read(asked.folder))
+    assert process.wait(timeout=120) == 0
+    (made,) = list_bundles(store)
+    assert find_bundle([store], made.name).verify() == []
+    after = jobs.read(asked.folder)
+    assert (after.state, after.message) == ("canceled", f"Canceled; what was complete stays: {made.name}.")
+    assert [path.name for path in store.iterdir() if path.name.startswith(".")] == [".jobs"]
+
+
+def many(rows: bytes, times: int) -> bytes:
+    """Rows of AIPerf so many times over, each with an id of its own."""
+    return b"".join(re.sub(rb'("x_request_id": ?")', rb"\g<1>%d-" % number, rows) for number in range(times))
+
+
+def test_a_job_that_is_canceled_before_its_worker_lives_never_begins(store: Path) -> None:
+    asked = jobs.submit(store, import_spec(store), [("a", b"")])
+    jobs.cancel(asked)
+    ended = work(asked)
+    assert (ended.state, ended.message) == ("canceled", "Canceled; nothing was written.")
+    assert list_bundles(store) == []
+    assert jobs.submit(store, import_spec(store), [("a", b"")]).state == "waiting"  # it may be asked for again
