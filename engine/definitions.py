@@ -21,6 +21,9 @@ FIRST_SAMPLED = "first sampled token"
 """Of a replay: what it samples is what its client sees first."""
 FIRST_ENGINE = "first token inside the engine"
 
+INSIDE_ENGINE = "What happened inside the engine"
+"""Begins the sentence on what the files of a client do not record of the engine."""
+
 TOKENS_USAGE = "server usage"
 TOKENS_LOCAL = "tokenized by the client"
 TOKENS_USAGE_OR_LOCAL = "server usage, else tokenized by the client"

@@ -45,7 +45,7 @@ def boundaries(frame: Frame, store: Store, until: str) -> Boundaries:
 
 def said(frame: Frame, found: Boundaries) -> list[str]:
     """What is merged, and how many requests are left out, in words."""
-    words = [found.problem] if found.problem else []
+    words = [sentence for sentence in (found.problem, found.clocks) if sentence]
     missing = [BOUNDARIES[name] for name in found.merged]
     if missing and not found.problem:
         words.append(f"Not recorded on every side, so their stages are merged: {', '.join(missing)}.")

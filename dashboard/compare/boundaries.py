@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from dashboard.compare.decomposition import clock_problem
+from dashboard.compare.decomposition import clock_note, clock_problem
 from dashboard.compare.noise import COVERED, closed_lanes, lane_weights
 from dashboard.compare.rows import refused
 from dashboard.metrics import METRICS, MS_PER_NS, Estimator, Population
@@ -101,8 +101,9 @@ class Boundaries:
     """The stages of several runs over one population, the measured one first.
 
     ``until`` is ``ttft`` or ``e2e``: the stages end there. ``repeats`` are other runs of the measured experiment; one
-    that did not record what the others did is left out. ``problem`` is a sentence where clocks do not agree, ``apart``
-    says of runs by their place why their first or last token is another moment than that of the measured run.
+    that did not record what the others did is left out. ``problem`` is a sentence where clocks do not agree, ``clocks``
+    says how well they do where one was moved onto the other, ``apart`` says of runs by their place why their first or
+    last token is another moment than that of the measured run.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class Boundaries:
         repeats: Sequence[str] = (),
     ) -> None:
         self.until, self._store, self._runs = until, store, tuple(run_ids)
-        self.problem = clock_problem(store, *run_ids)
+        self.problem, self.clocks = clock_problem(store, *run_ids), clock_note(store, *run_ids)
         found = [_apart(store, run_ids[0], run_id, until) for run_id in run_ids]
         self.apart = {index: said for index, said in enumerate(found) if said}
         self.rows = [stage_rows(store, run_id) for run_id in run_ids]

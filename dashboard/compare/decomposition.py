@@ -152,12 +152,21 @@ def _beside(found: Decomposition, others: Sequence[Decomposition]) -> Decomposit
     return replace(found, parts=tuple(parts))
 
 
+CLOCKS = ("one_clock", "clocks_aligned")
+"""The checks that ask for it: of a recording with both times, and of streams that were attached to a client's run."""
+
+
 def one_clock(store: Store, run_id: str) -> bool:
-    """Whether client and engine times of a run stand on one clock, so that times between the two mean something."""
+    """Whether client and engine times of a run stand on one clock, so that times between the two mean something.
+
+    Streams of an engine that were moved onto the client's clock do, where the requests bear it out.
+    """
     bundle = store.bundle(run_id)
-    verdicts = {check.verdict for check in bundle.qualification if check.check == "one_clock"}
-    if bundle.kind == "replay" or verdicts:
-        return verdicts <= {"pass"}
+    verdicts = {check.check: check.verdict for check in bundle.qualification if check.check in CLOCKS}
+    if bundle.kind == "replay" or "one_clock" in verdicts:
+        return verdicts.get("one_clock", "pass") == "pass" and verdicts.get("clocks_aligned") != "fail"
+    if verdicts:
+        return verdicts["clocks_aligned"] == "pass"
     return str(bundle.identity.value("telemetry", "clock") or "").startswith("one ")
 
 
@@ -170,6 +179,16 @@ def clock_problem(store: Store, *run_ids: str) -> str:
         f"Client and engine times of {' and '.join(apart)} are not known to stand on one clock, so the way to the "
         "engine and the way back are not told apart."
     )
+
+
+def clock_note(store: Store, *run_ids: str) -> str:
+    """How well the clocks agree of the runs whose engine times were moved onto the client's; empty without any."""
+    moved = []
+    for run_id in run_ids:
+        detail = next((c.detail for c in store.bundle(run_id).qualification if c.check == "clocks_aligned"), "")
+        if detail and one_clock(store, run_id):
+            moved.append(f"Engine times of {run_id} were moved onto the client's clock {detail}.")
+    return " ".join(moved)
 
 
 def _of_pair(store: Store, measured: str, replay: str, population: Population) -> dict[str, Decomposition]:

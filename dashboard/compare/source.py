@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from dashboard.compare.tool_runs import tool_of
 from dashboard.metrics import MEASURES, METRICS, STATISTICS, Estimator, Population, Window
 from dashboard.store import Store
 from engine.bundle import Bundle, Check
+from engine.definitions import INSIDE_ENGINE
 from engine.identity import FIELDS
 
 ORDER = ("fail", "unknown", "pass")
@@ -77,7 +79,7 @@ def source(
         tool=tool_of(bundle, "a tool that its files do not name"),
         files=tuple(sorted((str(k), str(v)) for k, v in files.items())) if isinstance(files, dict) else (),
         facts=tuple(_facts(bundle)),
-        not_recorded=tuple(str(sentence) for sentence in _list(lineage.get("not_recorded"))),
+        not_recorded=tuple(_not_recorded(store, bundle)),
         checks=tuple(sorted(bundle.qualification, key=lambda check: ORDER.index(check.verdict))),
         definitions=tuple(
             (FIELDS["definitions"][name].label if name in FIELDS["definitions"] else name, str(f.value), f.source)
@@ -87,6 +89,21 @@ def source(
         figures=tuple(found),
         sql=sql,
     )
+
+
+def _not_recorded(store: Store, bundle: Bundle) -> Iterator[str]:
+    """What the files of the run lack, a sentence each; of the engine, what attached streams do not tell either."""
+    for sentence in map(str, _list(bundle.lineage.get("not_recorded"))):
+        if not (sentence.startswith(INSIDE_ENGINE) and bundle.lineage.get("attached_to")):
+            yield sentence
+        elif missing := _unknown_of_engine(store, bundle):
+            yield f"{INSIDE_ENGINE}: {', '.join(missing)}."
+
+
+def _unknown_of_engine(store: Store, bundle: Bundle) -> list[str]:
+    facts = store.query("engine_facts", runs={"run": bundle.run_id}).one()
+    known = facts | {"passes": "passes" in bundle.tables, "KV blocks": "kv_events" in bundle.tables}
+    return [name for name, found in known.items() if not found]
 
 
 def _facts(bundle: Bundle) -> list[tuple[str, str]]:

@@ -17,6 +17,7 @@ from dashboard.metrics import HEADLINE, Estimator, Population
 from dashboard.queries.identity import repeats
 from dashboard.queries.stages import mostly
 from dashboard.store import Store
+from engine.bundle import Check
 
 MS_STAGES = [
     "scheduled to dispatched",
@@ -150,6 +151,32 @@ def test_two_clocks_leave_the_engine_out(tmp_path: Path) -> None:
     assert both.stages[1].layers == ("frontend", "queue", "GPU", "output")
     words = verdict(both, 1, both.complete, "In the mean,", "replay")
     assert "Most of it is" in words
+
+
+@pytest.mark.parametrize(
+    ("checks", "together"),
+    [
+        ([("clocks_aligned", "pass")], True),
+        ([("clocks_aligned", "unknown")], False),
+        ([("clocks_aligned", "fail")], False),
+        ([("one_clock", "pass"), ("clocks_aligned", "unknown")], True),
+        ([("one_clock", "pass"), ("clocks_aligned", "fail")], False),
+        ([("one_clock", "unknown"), ("clocks_aligned", "pass")], False),
+    ],
+)
+def test_attached_streams_stand_on_the_clients_clock_where_the_requests_bear_it_out(
+    tmp_path: Path, checks: list[tuple[str, Any]], together: bool
+) -> None:
+    rows = measured_rows()
+    made = [Check(name, verdict, "by recorded wall times; 2 requests bound the offset") for name, verdict in checks]
+    run = write(tmp_path, "m", rows.pop("requests"), qualification=made, **rows)  # its identity knows no clock
+    found = Boundaries(Store([tmp_path]), [run], [HEADLINE])
+    assert (found.problem == "") is together
+    assert ("arrived" in found.boundaries) is together
+    words = (
+        f"Engine times of {run} were moved onto the client's clock by recorded wall times; 2 requests bound the offset."
+    )
+    assert found.clocks == (words if together else "")
 
 
 def test_a_repeat_says_the_noise(tmp_path: Path) -> None:

@@ -281,7 +281,7 @@ def not_recorded(family: Family, table: Table | None) -> list[str]:
                 "Requests that were canceled when the grace ended: they leave no record, and the log that counts them "
                 "is not among the files."
             )
-        found.append("What happened inside the engine: arrival, admission, preemption, passes and KV blocks.")
+        found.append(f"{words.INSIDE_ENGINE}: arrival, admission, preemption, passes and KV blocks.")
         if table.agentic and any(tally.rows for tally in (table.tallies["warmup"],)):
             found.append(
                 "Which warm-up requests only fill the cache: AIPerf calls them all warm-up, and so does this run."
