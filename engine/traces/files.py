@@ -47,16 +47,14 @@ def read_given(path: Path) -> tuple[bytes, bytes]:
 
 def head_of(data: bytes) -> Head:
     """The beginning of a trace in ``data``, for telling its format."""
-    start = len(data) - len(data.lstrip()) if data[:1].isspace() else 0
-    end = data.find(b"\n", start)
-    line = data[start : end if end >= 0 else len(data)]
+    line = _first_line(data)
     if line[:1] == b"{":
         try:
             row = orjson.loads(line)
         except orjson.JSONDecodeError:
-            row = _first_object(data[start:])
+            row = _first_object(data.lstrip())
     else:
-        row = _first_object(data[start + 1 :].lstrip()) if line[:1] == b"[" else {}
+        row = _first_object(data.lstrip()[1:].lstrip()) if line[:1] == b"[" else {}
     return Head(line, row)
 
 
@@ -72,12 +70,16 @@ def rows(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
     if whole is not None:
         yield from enumerate(whole, 1)
         return
-    for number, line in enumerate(data.split(b"\n"), 1):
-        if not line or line.isspace():
-            continue
+    view, start, number = memoryview(data), 0, 0
+    while start < len(data):
+        end = data.find(b"\n", start)
+        line = view[start : end if end >= 0 else len(data)]  # no copy: lines are long
+        start, number = start + len(line) + 1, number + 1
         try:
             row = orjson.loads(line)
         except orjson.JSONDecodeError as error:
+            if not bytes(line).strip():
+                continue
             raise GapscopeError(
                 f"{place(path, data, number)}: not valid JSON ({error}); is the file truncated?"
             ) from None
@@ -101,13 +103,19 @@ def name_of(path: Path) -> str:
     return Path(path.stem).stem if path.suffix in _SUFFIXES else path.stem
 
 
+def _first_line(data: bytes) -> bytes:
+    """The first line that is not blank, without a copy of what follows."""
+    start = len(data) - len(data.lstrip()) if data[:1].isspace() else 0
+    end = data.find(b"\n", start)
+    return data[start : end if end >= 0 else len(data)]
+
+
 def _document(data: bytes) -> list[Any] | None:
     """The rows of data that is one JSON document, an array of rows or a single one; None for rows one to a line."""
-    start = data.lstrip()[:1] if data[:1].isspace() else data[:1]
-    if start not in (b"[", b"{"):
+    line = _first_line(data)
+    if line[:1] not in (b"[", b"{"):
         return None
-    if start == b"{":
-        line = data.lstrip().partition(b"\n")[0]
+    if line[:1] == b"{":
         try:
             orjson.loads(line)
         except orjson.JSONDecodeError:

@@ -1,17 +1,22 @@
 """Mooncake JSONL: sessions of turns whose prompts are named block by block.
 
-One JSON object per line::
+One JSON object per line, or an array of them::
 
     {"session_id", "input_length", "output_length", "hash_ids": [...], "timestamp": ms | "delay": ms}
 
-``timestamp`` is the arrival of a session's first turn, ``delay`` the time from the end of the previous response to
-a later turn. ``hash_ids`` name the blocks of the whole prompt, chained: equal ids mean equal tokens up to there. A
-line without ``session_id`` is a session of its own. Outputs have no ids, so later prompts cannot hit them.
+``input_tokens``, ``output_tokens``, ``created_time`` and ``delay_ms`` are other names of the same. ``timestamp`` is the
+arrival of a session's first turn, ``delay`` the time from the end of the previous response to a later turn; a later
+turn with a timestamp and no delay is due then, and not before that end. ``hash_ids`` name the blocks of the prompt,
+chained: equal ids mean equal tokens up to there. A line without ``session_id`` is a session of its own.
+
+Lines mostly give whole prompts. There, outputs have no ids, so later prompts cannot hit them. Where later turns name
+only what they add (:mod:`engine.traces.added`), outputs are part of later prompts.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +24,24 @@ import numpy as np
 
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
+from engine.traces.added import add_up, names_only_what_it_adds
 from engine.traces.files import Head, name_of, place, rows
-from engine.traces.tree import Conversation, Play, Trace, Turn
+from engine.traces.tree import Conversation, Edge, Play, Trace, Turn
 
 NAME = "Mooncake JSONL"
 MS = 1_000_000
 
-
 KEYS = frozenset({"input_length", "hash_ids"})
-"""What each row of such a trace has, by which it is told."""
+"""What each row of such a trace mostly has, by which it is told."""
+_PROMPT, _OUTPUT = ("input_length", "input_tokens"), ("output_length", "output_tokens")
+_TEXTS = ("text_input", "messages", "payload")
+LATEST_NS = 1 << 62
 
 
 def looks_like(head: Head) -> bool:
-    """Whether a file that begins like this is a Mooncake trace."""
-    return head.row.keys() >= KEYS
+    """Whether a file that begins like this is a Mooncake trace, or one whose prompts are text."""
+    row = head.row
+    return any(k in row for k in (*_PROMPT, *_TEXTS)) and any(k in row for k in _OUTPUT)
 
 
 @collector_paused()
@@ -40,47 +49,72 @@ def read(path: Path, data: bytes) -> Trace:
     """The trace in ``data``, the bytes of the file at ``path``.
 
     Raises:
-        GapscopeError: a line that is no JSON object or lacks a field, named by its number; or ``hash_ids`` that fit
-            no block size.
+        GapscopeError: a line that is no JSON object or lacks a field, named by its number; prompts that are text; or
+            ``hash_ids`` that fit no block size.
     """
     plays: dict[Any, Play] = {}
     lengths: list[int] = []
     counts: list[int] = []
+    silent = ranked = 0  # requests without output, with a priority
     for number, row in rows(path, data):
         try:
-            tokens, output, hash_ids = row["input_length"], row["output_length"], row["hash_ids"]
+            tokens = row["input_length"] if "input_length" in row else row["input_tokens"]
+            output = row["output_length"] if "output_length" in row else row["output_tokens"]
+            hash_ids = row.get("hash_ids")
+            if hash_ids is not None:
+                hash_ids = hash_ids_of(hash_ids)
             session = row.get("session_id")
             play = plays.get(session) if session is not None else None
             if play is None:
                 if session is None:
                     session = f"line{number}"
                 name = str(session)
-                timestamp = row.get("timestamp")
-                arrival = None if timestamp is None else round(timestamp * MS)
-                play = plays[session] = Play(name, [Conversation(name, [])], arrival)
-                think = 0
+                play = plays[session] = Play(name, [Conversation(name, [])], _arrival(row))
+                turn = Turn(output, 0, (), (), tokens, hash_ids)
             else:
-                think = round(row["delay"] * MS)
-            turn = Turn(output, think, prompt_tokens=tokens, hash_ids=hash_ids_of(hash_ids))
+                delay = row["delay"] if "delay" in row else row.get("delay_ms")
+                turn = Turn(output, 0 if delay is None else round(delay * MS), (), (), tokens, hash_ids)
+                if delay is None:
+                    _due(turn, row, play)
         except KeyError as error:
+            if any(key in row for key in _TEXTS):
+                raise _text(path, data) from None
             raise GapscopeError(f"{place(path, data, number)}: {_lacks(error.args[0])}") from None
-        except (TypeError, AttributeError, OverflowError):
+        except (TypeError, AttributeError, OverflowError, ValueError):
             raise GapscopeError(
                 f"{place(path, data, number)}: expected an object with whole numbers input_length and output_length, "
                 "a list hash_ids of whole numbers, and timestamp or delay in milliseconds."
             ) from None
-        if type(tokens) is not int or type(output) is not int or tokens < 1 or output < 1 or think < 0:
+        if output == 0:
+            turn.output_tokens = 1
+            silent += 1
+        if type(tokens) is not int or type(output) is not int or tokens < 1 or output < 0 or turn.think_ns < 0:
             raise GapscopeError(
                 f"{place(path, data, number)}: input_length={tokens!r}, output_length={output!r}, "
-                f"delay={think / MS:g} ms; expected whole numbers of at least 1 and a delay of at least 0."
+                f"delay={turn.think_ns / MS:g} ms; expected whole numbers of at least 1 (0 for no output) and a delay "
+                "of at least 0."
             )
+        if "priority" in row or "strict_priority" in row:
+            ranked += 1
         play.conversations[0].turns.append(turn)
         lengths.append(tokens)
-        counts.append(len(hash_ids))
+        if hash_ids is not None:
+            counts.append(len(hash_ids))
+        if counts and len(counts) < len(lengths):
+            what = "hash_ids is missing" if hash_ids is None else "hash_ids is there, and missing before"
+            raise GapscopeError(f"{place(path, data, number)}: {what}; expected it in every line or in none.")
     if not plays:
         raise GapscopeError(f"{path}: an empty trace; expected one JSON object per line.")
-    block = block_tokens(path, np.array(lengths, np.int64), np.array(counts, np.int64))
-    return Trace(name_of(path), "mooncake", "", list(plays.values()), block)
+    trace = Trace(name_of(path), "mooncake", "", list(plays.values()))
+    if counts:
+        trace.hash_block_tokens = block_tokens(path, lengths, counts)
+    if not counts or names_only_what_it_adds(trace):
+        add_up(trace)
+    if silent:
+        trace.notes["requests without output"] = f"{silent}, played with one token, which a server must sample"
+    if ranked:
+        trace.notes["priorities"] = f"of {ranked} requests, not used"
+    return trace
 
 
 def hash_ids_of(values: list[int]) -> array[int]:
@@ -91,29 +125,24 @@ def hash_ids_of(values: list[int]) -> array[int]:
         return array("q", array("Q", values).tobytes())
 
 
-def _lacks(field: str) -> str:
-    if field == "delay":
-        return "a later turn of its session without delay; expected milliseconds after the previous response."
-    return f"{field} is missing; expected input_length, output_length and hash_ids in every line."
-
-
-def block_tokens(path: Path, lengths: np.ndarray, counts: np.ndarray) -> int:
-    """The block size that explains every ``hash_ids``: one id per block, the last block full or not.
+def block_tokens(path: Path, lengths: Sequence[int], counts: Sequence[int]) -> int:
+    """The block size that explains all numbers of ``hash_ids``: one id per block, the last block full or not.
 
     Raises:
         GapscopeError: no size explains all of them, or several do and none is a power of two.
     """
+    tokens, ids = np.array(lengths, np.int64), np.array(counts, np.int64)
     for last_is_partial in (True, False):
-        if last_is_partial:  # len = ceil(tokens / size)
-            if not counts.all():
+        if last_is_partial:  # ids = ceil(tokens / size)
+            if not ids.all():
                 continue
-            low = int((-(-lengths // counts)).max())
-            several = counts > 1
-            high = int(((lengths[several] - 1) // (counts[several] - 1)).min()) if several.any() else 1 << 62
-        else:  # len = floor(tokens / size)
-            low = int((lengths // (counts + 1)).max()) + 1
-            some = counts > 0
-            high = int((lengths[some] // counts[some]).min()) if some.any() else 1 << 62
+            low = int((-(-tokens // ids)).max())
+            several = ids > 1
+            high = int(((tokens[several] - 1) // (ids[several] - 1)).min()) if several.any() else 1 << 62
+        else:  # ids = floor(tokens / size)
+            low = int((tokens // (ids + 1)).max()) + 1
+            some = ids > 0
+            high = int((tokens[some] // ids[some]).min()) if some.any() else 1 << 62
         if low > high:
             continue
         power = 1 << (low - 1).bit_length()
@@ -122,4 +151,50 @@ def block_tokens(path: Path, lengths: np.ndarray, counts: np.ndarray) -> int:
     raise GapscopeError(
         f"{path}: the numbers of hash_ids fit no single block size; expected one id per block of the prompt "
         "(input_length / block size, rounded up or down, alike in every line)."
+    )
+
+
+def due_at(turn: Turn, number: int, conversation_id: str, at_ns: int) -> None:
+    """Let turn ``number`` of a conversation be sent ``at_ns`` after its play began, and after the turn before it."""
+    turn.edges = (Edge(conversation_id, number - 1, "completion", 0, "sequence"),)
+    turn.not_before_ns = turn.start_ns = at_ns
+
+
+def _arrival(row: dict[str, Any]) -> int | None:
+    at = row.get("timestamp")
+    if at is None:
+        at = row.get("created_time")
+        if at is None:
+            return None
+    at = round(at * MS)
+    if abs(at) > LATEST_NS:
+        raise ValueError
+    return at
+
+
+def _due(turn: Turn, row: dict[str, Any], play: Play) -> None:
+    """When a later turn of a session without delay is due.
+
+    Raises:
+        KeyError: nothing says so.
+    """
+    at = _arrival(row)
+    if at is None or play.arrival_ns is None:
+        raise KeyError("delay")
+    conversation = play.conversations[0]
+    due_at(turn, len(conversation.turns), conversation.conversation_id, max(0, at - play.arrival_ns))
+
+
+def _lacks(field: str) -> str:
+    if field == "delay":
+        return "a later turn of its session without delay; expected milliseconds after the previous response."
+    return f"{field} is missing; expected input_length and output_length in every line."
+
+
+def _text(path: Path, data: bytes) -> GapscopeError:
+    """Why prompts that are text cannot be played."""
+    texts = [n for n, row in rows(path, data) if isinstance(row, dict) and not any(key in row for key in _PROMPT)]
+    return GapscopeError(
+        f"{place(path, data, texts[0])} and {len(texts) - 1} more give the prompt as text (text_input, messages or "
+        "payload), whose length in tokens only the model's tokenizer knows; expected input_length in every line."
     )
