@@ -105,7 +105,12 @@ def near_repeats(store: Store, run_id: str, most: int = 5) -> list[NearRepeat]:
 def _other_measured(store: Store, run_id: str) -> list[str]:
     if store.bundle(run_id).kind != "measured":
         return []
-    return [e.run_id for e in store.catalogue() if e.kind == "measured" and e.state == "ok" and e.run_id != run_id]
+    content = run_id.rpartition("-")[2]  # the same recording under another name is no repeat of itself
+    return [
+        e.run_id
+        for e in store.catalogue()
+        if e.kind == "measured" and e.state == "ok" and e.run_id.rpartition("-")[2] != content
+    ]
 
 
 def _in_the_way(store: Store, run_id: str, other: str) -> tuple[FieldDiff, ...]:

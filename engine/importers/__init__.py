@@ -28,6 +28,7 @@ from engine.importers.exported import Exports
 from engine.importers.fpm import FpmImporter, SelfBenchmarks
 from engine.importers.joined import join_parts
 from engine.importers.kv_events import KvEventImporter
+from engine.importers.own_names import with_own_names
 from engine.importers.recording import PASS_STREAMS, RECORDINGS, SWEEPS, import_recording, import_sweep
 from engine.importers.unknown import hint, reason
 from engine.intake import Intake, open_intake
@@ -94,7 +95,8 @@ def plan_import(intake: Intake, join: bool = True) -> Plan:
             "`gapscope import --formats` says what each is told by."
         )
     ignored = [(file.name, reason(file)) for file in rest.files]
-    return Plan(intake, tuple(join_parts(parts) if join else parts), (*ignored, *intake.left_out))
+    runs = map(with_own_names, join_parts(parts) if join else parts)
+    return Plan(intake, tuple(runs), (*ignored, *intake.left_out))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from engine.importers import plan_import
 from engine.importers.attach.write import attach_streams
 from engine.importers.contract import Options, Part, Plan
 from engine.importers.joined import is_engine_part
+from engine.importers.own_names import own_name
 from engine.intake import open_intake
 
 
@@ -49,5 +50,6 @@ def attach(run: Bundle, paths: Sequence[Path], store: Path, options: Options, cl
             intake = held.enter_context(open_intake(Path(path), scratch))
             for part in plan_attach(Path(path), plan_import(intake, join=False)):
                 streams.append(open_bundle(scratch / "streams" / part.run(scratch / "streams", options)))
-                files |= {use.file.name: use.file.sha256 for use in part.uses}
+                used = [use.file for use in part.uses]
+                files |= {own_name(file, used): file.sha256 for file in used}
         return attach_streams(run, streams, store, scratch, options, clock, files)

@@ -170,6 +170,15 @@ def test_a_run_that_failed_a_check_is_no_repeat_either(root: Path) -> None:
     assert found.claim[0].endswith("mixes run-to-run variation with failed checks (clock).")
 
 
+def test_the_same_recording_under_another_name_is_no_repeat(root: Path) -> None:
+    measured = write(root, "m", slower(1.0))
+    again = write(root, "other_name", slower(1.0))
+    assert measured[-12:] == again[-12:]
+    assert repeats(Store([root]), measured) == []
+    repeat = write(root, "m", slower(1.01))
+    assert repeats(Store([root]), measured) == [repeat]
+
+
 def test_definitions_that_differ_are_named_in_the_claim(root: Path) -> None:
     records = identity(), identity()
     for record, rule in zip(records, (STREAM_ERROR_FAILED, STREAM_ERROR_SUCCESS), strict=True):
@@ -195,6 +204,9 @@ def test_the_label_does_not_depend_on_who_stands_where(root: Path) -> None:
     assert pair_label(store, measured, one) == pair_label(store, one, measured) == "blind_prediction"
     assert pair_label(store, one, other) == "replay_pair"
     assert pair_label(store, one, one) == pair_label(store, measured, measured) == "same_run"
+    again = write(root, "another-name", slower(1.0))
+    assert again.rpartition("-")[2] == measured.rpartition("-")[2]
+    assert pair_label(store, measured, again) == "same_run"
 
 
 def test_a_model_fitted_on_the_measured_run_is_said(root: Path) -> None:

@@ -111,8 +111,8 @@ def test_a_pair_names_its_other_side_and_claims_nothing(tmp_path: Path) -> None:
     folder = write(tmp_path / "in", {"out/sim.csv": sim(), "vllm/requests.jsonl": MEASURED})
     replay, run = runs(folder, tmp_path / "store")
     assert replay.manifest["kind"] == "replay"
-    assert replay.lineage["pair"]["other"]["file"] == "vllm/requests.jsonl"
-    assert run.lineage["pair"]["other"]["sha256"] == replay.lineage["source_files"]["out/sim.csv"]
+    assert replay.lineage["pair"]["other"]["file"] == "requests.jsonl"
+    assert run.lineage["pair"]["other"]["sha256"] == replay.lineage["source_files"]["sim.csv"]
     assert make_label(replay, run) == "post_result_exploratory"
     assert [by_id(replay)["1"][k] for k in ("source_trace_id", "source_outer_index")] == [
         by_id(run)["bench-1"][k] for k in ("source_trace_id", "source_outer_index")

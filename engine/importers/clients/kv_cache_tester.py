@@ -16,7 +16,7 @@ from engine.importers.clients.reproduce import reported_rows
 from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.span import Span
 from engine.importers.clients.times import times
-from engine.importers.clients.values import cell, cell_count, csv_head, ns, truth
+from engine.importers.clients.values import cell, cell_count, csv_head, folder_name, ns, truth
 from engine.importers.contract import Options, Part, Use
 from engine.intake import BadRows, InputFile, Intake, csv_rows
 from engine.intake.rows import number, parse
@@ -97,7 +97,7 @@ class KvCacheTester:
         return parts
 
     def _part(self, intake: Intake, file: InputFile, replay: bool) -> Part:
-        name = " ".join(filter(None, (file.folder.rpartition("/")[2], file.base.partition(".")[0])))
+        name = " ".join(filter(None, (folder_name(intake, file), file.base.partition(".")[0])))
         what = "a row per request of a trace replay" if replay else "a row per request of a cache-rate test"
         return Part(
             format=self.name,

@@ -17,6 +17,7 @@ __all__ = [
     "csv_head",
     "dig",
     "first_keys",
+    "folder_name",
     "has_row",
     "mapping",
     "ns",
@@ -88,8 +89,12 @@ def first_keys(head: bytes) -> dict[str, frozenset[str]]:
 
 def run_name(intake: Intake, file: InputFile) -> str:
     """What a run is called whose files have the same names in every run: their folder, else the file."""
-    folder = file.folder.rpartition("/")[2] or (intake.name if intake.path.is_dir() else "")
-    return folder or file.base.partition(".")[0]
+    return folder_name(intake, file) or file.base.partition(".")[0]
+
+
+def folder_name(intake: Intake, file: InputFile) -> str:
+    """The folder that a file lies in, by its last part; empty where a file or an archive was given that has none."""
+    return file.folder.rpartition("/")[2] or (intake.name if intake.path.is_dir() else "")
 
 
 def has_row(head: bytes, keys: frozenset[str]) -> bool:

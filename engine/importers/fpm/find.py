@@ -63,18 +63,19 @@ class FpmImporter:
         workloads = [file for file in beside if set(csv_head(file.head)) >= _WORKLOAD]
         place = form_of(best)
         assert place is not None
+        name = capture_name(intake, best)
         return Part(
             format=self.name,
             tool="a reduced capture of forward passes",
             version=None,
-            name=capture_name(intake, best),
+            name=name,
             kind="sweep",
             side="engine",
             uses=(
                 Use(best, f"a row per pass ({FORMS[place][0]})"),
                 *(Use(file, "the configuration of the engine") for file in settings),
             ),
-            run=partial(import_capture, intake, best, settings),
+            run=partial(import_capture, intake, name, best, settings),
             ignores=(
                 *((file.name, f"{best.base} says more of the same passes") for file in files[1:]),
                 *(

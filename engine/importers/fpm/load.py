@@ -17,7 +17,7 @@ from engine.identity import Identity
 from engine.importers.clients.values import count
 from engine.importers.contract import Options
 from engine.importers.fpm import capture_identity
-from engine.importers.fpm.captures import FORMS, capture_name, form_of, read_capture
+from engine.importers.fpm.captures import FORMS, form_of, read_capture
 from engine.importers.fpm.collect import Passes
 from engine.importers.fpm.records import Told, read_records
 from engine.importers.fpm.streams import cold, cold_check, counters, lockstep, ranks
@@ -74,23 +74,22 @@ def _telemetry(told: Told, timed: bool) -> Iterator[tuple[str, Any, str]]:
 
 
 def import_capture(
-    intake: Intake, file: InputFile, settings: Sequence[InputFile], store: Path, options: Options
+    intake: Intake, name: str, file: InputFile, settings: Sequence[InputFile], store: Path, options: Options
 ) -> str:
     """A reduced capture in CSV with the configuration files beside it; it keeps durations and no times."""
     bad, passes = BadRows(options.skip_bad_rows), Passes(intake.scratch)
     read(read_capture(file, bad), f"{file.name} line", bad, passes, options)
     identity = Identity()
     for other in settings:
-        for group, name, value in capture_identity.facts(json_document(other)):
+        for group, field, value in capture_identity.facts(json_document(other)):
             if value is not None:
-                identity.set(group, name, value, other.base)
+                identity.set(group, field, value, other.base)
     place = form_of(file)
     assert place is not None
     identity.set("telemetry", "fpm_producer", "a capture reduced to a table", file.base)
     identity.set("telemetry", "fpm_version", f"reduced: {FORMS[place][0]}", f"{file.base}: columns")
     identity.set("telemetry", "fpm_scope", None, f"{file.base} does not say what latency_ms spans")
     identity.set("telemetry", "clock", "durations only", f"{file.base}: columns")
-    name = capture_name(intake, file)
     return seal(name, [file, *settings], identity, passes, [], bad, "fpm capture", store, options)
 
 

@@ -71,4 +71,4 @@ def source_of(request_id: str) -> dict[str, Any]:
 
 def pair(role: str, other: InputFile | None) -> dict[str, Any]:
     """The side of a run and the file of the other, for its lineage."""
-    return {"role": role, "other": {"file": other.name, "sha256": other.sha256} if other else None}
+    return {"role": role, "other": {"file": other.base, "sha256": other.sha256} if other else None}
