@@ -198,8 +198,8 @@ def _compare(
 def pair_label(store: Store, measured: str, replay: str) -> str:
     """What a pair may claim, from the replay's lineage, whichever side it stands on; a key of LABELS."""
     left, right = store.bundle(measured), store.bundle(replay)
-    if left.run_id == right.run_id:
-        return "same_run"
+    if left.run_id.rpartition("-")[2] == right.run_id.rpartition("-")[2]:
+        return "same_run"  # the same content under another name, too
     if left.kind == right.kind:
         if left.kind == "replay":
             return "replay_pair"
