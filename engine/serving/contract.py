@@ -27,7 +27,9 @@ class ServedRequest:
     them); keys past ``(prompt_tokens + output_tokens - 1) // block_size`` are ignored, as the last sampled token
     has no KV. ``cached_tokens`` forces the reuse at the first admission: exactly so many tokens count as computed,
     whatever the pool holds (None: what it holds). It is admitted when it would have been with what the pool holds,
-    provided that there is room for it with what it was told. Only the plain core can do that.
+    provided that there is room for it with what it was told. Only the plain core can do that. Routers
+    read ``session``, a number for all that belongs to one play, and ``spawned_by``, the request that its conversation
+    was spawned from (-1: none).
     """
 
     index: int
@@ -35,6 +37,8 @@ class ServedRequest:
     output_tokens: int
     block_keys: Sequence[int]
     cached_tokens: int | None = None
+    session: int = -1
+    spawned_by: int = -1
 
 
 @dataclass(slots=True, frozen=True)
@@ -128,6 +132,10 @@ class ServerRecord:
         ``received_ns, first_admit_ns, first_admit_pass, cached_tokens`` (at first admission), ``recomputed_tokens``
         (tokens computed that had been computed before a preemption), ``preemptions, output_tokens`` (sampled),
         ``first_token_pass, last_token_pass, aborted`` (bool).
+    several workers or ranks (:func:`engine.serving.cluster.merge_records`)
+        ``passes`` has ``worker, dp_rank, step`` (own number of the pass), ``requests`` has ``worker, dp_rank``, and of
+        a cluster ``dropped_ns``; absent, there is one worker with rank 0. Passes of one worker and rank follow each
+        other, and what the others did comes before or after.
     stretches
         One row per contiguous run of token-sampling passes of a request: ``index, seq, first_pass, last_pass,
         computed_after_first``. Each pass in the range samples one token; the first is the end of a prefill (or of a
