@@ -313,6 +313,35 @@ def test_cancellation(cancellation: Run) -> None:
     assert any("canceled when the grace ended" in w for w in cancellation.manifest["lineage"]["not_recorded"])
 
 
+def test_every_outcome_of_the_cancellation_run(cancellation: Run) -> None:
+    """By the client's own words for each record: 66 without error, 6 of them broken or short; 37 with one."""
+    rows = list(cancellation.requests.values())
+    assert Counter((row["status"], row["error_type"]) for row in rows) == {
+        ("ok", None): 72,  # 66, and 6 answers without content that AIPerf calls errors
+        ("canceled", "RequestCancellationError (499)"): 21,
+        ("error", "Too Many Requests (429)"): 5,
+        ("error", "Internal Server Error (500)"): 5,
+    }
+    ok = [row for row in rows if row["status"] == "ok"]
+    assert sum(row["output_tokens"] == 0 for row in ok) == 6
+    # Streams that broke off have a first content and no count of the server: 62 of the 66 have tokens, 1350 of them.
+    counted = [row["output_tokens"] for row in ok if row["output_tokens"]]
+    assert (len(counted), sum(counted)) == (62, 1350)
+    assert sum(UNFINISHED in (row["flags"] or "") for row in ok) == 4
+    first = [row["first_visible_ns"] - row["dispatched_ns"] for row in ok if row["first_visible_ns"] is not None]
+    assert (len(first), sum(first)) == (66, pytest.approx(2748.276402e6, abs=66))
+    # Sent, and broken off by the client 0.12 s later, as it was told to; a busy machine wakes up later, never sooner.
+    told = {r["metadata"]["x_request_id"]: r["metadata"] for r in lines(DATA / "cancellation/profile_export.jsonl.gz")}
+    for request_id, row in cancellation.requests.items():
+        if row["status"] == "canceled":
+            meta = told[request_id]
+            assert row["end_ns"] - row["dispatched_ns"] == meta["request_end_ns"] - meta["request_start_ns"]
+            assert meta["cancellation_time_ns"] - meta["request_start_ns"] >= 120_000_000
+    assert "192.537 tok/s over the phase window of 7.012 s" in cancellation.check("throughput_denominator")[1]
+    assert "at most 6 requests were in flight, where 6 were allowed" in cancellation.check("concurrency_kept")[1]
+    assert cancellation.identity("client", "loop") == ("closed; 30 % of the requests are canceled 0.12 s after sending")
+
+
 def test_mooncake(mooncake: Run) -> None:
     by_turn = {(row["conversation_id"], row["turn_index"]): row for row in mooncake.requests.values()}
     assert len(by_turn) == 7
@@ -418,3 +447,42 @@ def test_raw_records_alone(edge: Run, tmp_path: Path) -> None:
             assert row[column] == other[column], (request_id, column)
         for column in ("dispatched_ns", "first_visible_ns", "last_visible_ns", "first_output_ns", "end_ns"):
             assert row[column] == (None if other[column] is None else other[column] - origin)
+
+
+# What was to be sent: session, turn, time in ms (of first turns), tokens asked for, prompt as the server counted it.
+SCHEDULE = (
+    ("s1", 0, 0, 12, None),
+    ("s1", 1, None, 10, 1706),
+    ("s2", 0, 300, 8, 512),
+    ("s2", 1, None, 9, 1220),
+    ("s3", 0, 900, 1, None),
+    ("session_000000", 0, 1000, 6, 100),
+    ("session_000001", 0, 1500, 20, 2048),
+)
+
+
+def test_mooncake_row_by_row(mooncake: Run) -> None:
+    by_turn = {(row["conversation_id"], row["turn_index"]): row for row in mooncake.requests.values()}
+    assert by_turn.keys() == {(session, turn) for session, turn, *_ in SCHEDULE}
+    for session, turn, at_ms, asked, prompt in SCHEDULE:
+        row = by_turn[session, turn]
+        assert (row["play_id"], row["requested_output_tokens"]) == (f"fixed-schedule-{session}", asked)
+        if at_ms is not None:  # within two milliseconds of the trace's own time
+            assert row["scheduled_ns"] == pytest.approx(at_ms * 1e6, abs=2e6)
+        assert row["input_tokens"] == prompt
+        answered = prompt is not None
+        assert row["status"] == ("ok" if answered else "error")
+        assert row["output_tokens"] == (asked if answered else None)
+        # The stub says that half of the prompt was cached, in whole blocks of 16.
+        assert row["cached_tokens"] == (prompt // 2 // 16 * 16 if prompt else None)
+    # A second turn follows the end of the first after its delay of 120 and 400 ms.
+    for session, delay_ms in (("s1", 120), ("s2", 400)):
+        later = by_turn[session, 1]["scheduled_ns"] - by_turn[session, 0]["end_ns"]
+        assert later == pytest.approx(delay_ms * 1e6, abs=5e6)
+    # Errors are in no latency: five of AIPerf's six successes, without that of the broken stream (70.291955 ms).
+    ok = [row for row in by_turn.values() if row["status"] == "ok"]
+    assert sum(row["first_visible_ns"] - row["dispatched_ns"] for row in ok) == 517_296_041 - 70_291_955
+    ledger = mooncake.manifest["ledger"]["profile"]
+    assert [ledger[name] for name in ("attempted", "ok", "error")] == [7, 5, 2]
+    assert mooncake.identity("client", "loop") == "open, at the times of the trace"
+    assert "15.316 tok/s over the phase window of 3.461 s" in mooncake.check("throughput_denominator")[1]

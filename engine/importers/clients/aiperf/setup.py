@@ -31,6 +31,10 @@ class Setup:
     seed: int | None = None
     concurrency: int | None = None
     rate: float | None = None
+    fixed_schedule: bool = False
+    canceled_pct: float | None = None
+    """Share of the requests that the client cancels on purpose, and after how long."""
+    canceled_after_s: float | None = None
     requests: int | None = None
     duration_s: float | None = None
     grace_s: float | None = None
@@ -80,6 +84,9 @@ def _phased(config: Mapping[str, Any]) -> dict[str, Any]:
         "seed": _int(dig(dataset, "random_seed")),
         "concurrency": _int(main.get("concurrency")),
         "rate": number(main.get("request_rate") or main.get("rate")),
+        "fixed_schedule": main.get("type") == "fixed_schedule",
+        "canceled_pct": number(dig(main, "cancellation", "rate")),
+        "canceled_after_s": number(dig(main, "cancellation", "delay")),
         "requests": _int(main.get("requests")),
         "duration_s": number(main.get("duration")),
         "grace_s": number(main.get("grace_period")),
@@ -108,6 +115,9 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
         "seed": _int(source.get("random_seed")),
         "concurrency": _int(load.get("concurrency")),
         "rate": number(load.get("request_rate")),
+        "fixed_schedule": source.get("fixed_schedule") is True,
+        "canceled_pct": number(load.get("request_cancellation_rate")),
+        "canceled_after_s": number(load.get("request_cancellation_delay")),
         "requests": _int(load.get("request_count")),
         "duration_s": number(load.get("benchmark_duration")),
         "grace_s": number(load.get("benchmark_grace_period")),
@@ -123,11 +133,6 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def setup_facts(setup: Setup) -> list[Fact]:
     """Identity fields of a configuration."""
-    loop = None
-    if setup.rate is not None:
-        loop = f"open, {setup.rate:g} requests/s"
-    elif setup.concurrency is not None:
-        loop = "closed"
     agentic = "agentic replay: the last request before the cut of each stream, full history and one output token"
     counted = None if setup.warmup_requests is None else f"{setup.warmup_requests} requests"
     cap = None if setup.idle_cap_s is None else f"{setup.idle_cap_s:g} s per {setup.idle_cap_scope}"
@@ -138,7 +143,7 @@ def setup_facts(setup: Setup) -> list[Fact]:
         ("trace", "format", setup.trace_format),
         ("trace", "rows", setup.trace_rows),
         ("client", "seed", setup.seed),
-        ("client", "loop", loop),
+        ("client", "loop", _loop(setup)),
         ("client", "lanes", setup.concurrency),
         ("client", "trajectory_cuts", None if setup.cuts is None else list(setup.cuts)),
         ("client", "idle_caps", cap),
@@ -148,6 +153,22 @@ def setup_facts(setup: Setup) -> list[Fact]:
         ("client", "streaming", setup.streaming),
         ("client", "sampling", plain(setup.sampling)),
     ]
+
+
+def _loop(setup: Setup) -> str | None:
+    """What decides when a request is sent, and which ones the client itself breaks off."""
+    if setup.fixed_schedule:
+        loop = "open, at the times of the trace"
+    elif setup.rate is not None:
+        loop = f"open, {setup.rate:g} requests/s"
+    elif setup.concurrency is not None:
+        loop = "closed"
+    else:
+        return None
+    if not setup.canceled_pct:
+        return loop
+    after = "" if setup.canceled_after_s is None else f" {setup.canceled_after_s:g} s after sending"
+    return f"{loop}; {setup.canceled_pct:g} % of the requests are canceled{after}"
 
 
 def command_facts(file: InputFile, engine: bool) -> list[Fact]:
