@@ -525,6 +525,7 @@ def aisimulate() -> Files:
         "total_input_tokens": 300,
         "total_output_tokens": 9,
         "duration_ms": 216.0,
+        "wall_time_ms": 5.0,
         "request_throughput_rps": 3 / 0.216,
         "num_ttft_samples": 3,
         "mean_ttft_ms": 10.0,

@@ -151,6 +151,10 @@ def _inference_perf(document: Any) -> None:
     document[0]["start_time"] -= 9999.0
 
 
+def _llmperf(document: Any) -> None:
+    document[0]["end_to_end_latency_s"] = 9999.0
+
+
 def _guidellm(document: Any) -> None:
     document["benchmarks"][0]["requests"]["successful"][0]["info"]["timings"]["request_start"] -= 9999.0
 
@@ -182,3 +186,34 @@ def test_a_time_before_its_start_is_left_out_and_counted(tmp_path: Path) -> None
     verdict, detail = said(bundle, "times_in_order")
     assert verdict == "fail"
     assert detail.endswith("of 1 a time was left out that lay before what it must follow")
+
+
+def test_a_simulated_request_outside_of_the_report_s_duration(tmp_path: Path) -> None:
+    files = fuzz_inputs.aisimulate()
+    rows = [json.loads(line) for line in files["requests.jsonl"].splitlines()]
+    verdicts = []
+    for folder, by_ms in (("sound", 0.0), ("wild", 1e6)):
+        for key in ("arrival_time_ms", "first_admit_ms", "first_token_ms", "last_token_ms", "terminal_time_ms"):
+            rows[2][key] += by_ms
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "requests.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (tmp_path / folder / "prediction.json").write_bytes(files["prediction.json"])
+        (run_id,) = import_any(tmp_path / folder, tmp_path / "store")
+        verdicts.append(said(open_bundle(tmp_path / "store" / run_id), "within_duration"))
+    assert [verdict for verdict, _ in verdicts] == ["pass", "fail"]
+    assert verdicts[1][1].startswith("1 of 3 requests with a time lie outside of the 0.216 s that the report states")
+
+
+def test_a_latency_that_the_rate_of_llmperf_forbids(tmp_path: Path) -> None:
+    files = fuzz_inputs.llmperf()
+    summary = json.loads(files["m_summary.json"]) | {"results_num_completed_requests_per_min": 60.0}  # two in 2 s
+    files |= {"m_summary.json": json.dumps(summary).encode()}
+    for folder, held, verdict in (
+        ("sound", files, "pass"),
+        ("wild", _moved(files, "m_individual_responses.json", _llmperf), "fail"),
+    ):
+        (tmp_path / folder).mkdir()
+        for file, data in held.items():
+            (tmp_path / folder / file).write_bytes(data)
+        (run_id,) = import_any(tmp_path / folder, tmp_path / "store")
+        assert said(open_bundle(tmp_path / "store" / run_id), "within_duration")[0] == verdict

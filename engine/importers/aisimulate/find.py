@@ -163,6 +163,8 @@ def _checks(table: Table, document: dict[str, Any]) -> Iterator[Check]:
     else:
         yield Check("rows_counted", "pass" if rows == asked else "fail", f"{rows:,} rows, the report counts {asked:,}")
         yield summary_check(document, table.values, table.totals)
+        length = number(document.get("duration_ms"))
+        yield table.spans.check(None if length is None else length / 1e3, "the report")
     detail = f"itl_ms is not (last - first) / (output tokens - 1) in {table.tpot_apart:,} of {rows:,} rows"
     yield Check("tpot_agrees", "fail" if table.tpot_apart else "pass" if rows else "unknown", detail)
     detail = f"readmissions and the history of admissions differ in {table.readmissions_apart:,} of {rows:,} rows"

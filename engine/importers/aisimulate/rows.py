@@ -11,6 +11,7 @@ from engine.bundle import Spool
 from engine.importers.clients import flags
 from engine.importers.clients.times import times
 from engine.importers.clients.values import count, dig, mapping, ns, text
+from engine.importers.clients.within import Spans
 from engine.importers.contract import Options
 from engine.intake import BadRows, InputFile, Intake, json_rows
 from engine.intake.rows import number
@@ -55,6 +56,8 @@ class Table:
     values: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
     totals: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     statuses: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    spans: Spans = field(default_factory=Spans)
+    """Completed requests of the profile."""
     last_ns: int = 0
     first_ns: int = 0
     tpot_apart: int = 0
@@ -130,6 +133,8 @@ def _take(table: Table, request_id: str, status: str, row: dict[str, Any]) -> No
     known = [t for t in (found["dispatched_ns"], found["last_visible_ns"], end) if t is not None]
     table.last_ns = max(table.last_ns, *known, 0)
     table.first_ns = min(table.first_ns, *known, 0)
+    if status == "ok" and found["dispatched_ns"] is not None and found["dispatched_ns"] >= 0:
+        table.spans.take(request_id, found["dispatched_ns"] / 1e9, None if end is None else end / 1e9)
     _gather(table, row, status, output, _cached(row, admissions))
 
 

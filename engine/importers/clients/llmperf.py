@@ -19,6 +19,7 @@ from engine.importers.clients.run import REPORTED_COLUMNS, ClientRun, seal
 from engine.importers.clients.summaries import GIVEN, Meaning
 from engine.importers.clients.times import durations
 from engine.importers.clients.values import count, first_keys, mapping, ns, text
+from engine.importers.clients.within import Spans
 from engine.importers.contract import NO_ROWS, NO_SUMMARY, Options, Part, Use
 from engine.intake import BadRows, InputFile, Intake, json_document
 from engine.intake.rows import number
@@ -139,6 +140,10 @@ def _import(
         run.checks += [statistics_ordered(reported), _units(document)]
         if rows:
             run.checks += [_reproduced(document, values, summary.name), _counts(document, outcome, summary.name)]
+            spans = Spans()
+            for place, latency in enumerate(values["end_to_end_latency_s"]):
+                spans.take(f"{place} of the successes", 0.0, latency)
+            run.checks.append(spans.check(_duration_s(document), f"the number and rate of requests in {summary.name}"))
         run.know(summary.name, _identity(document))
         length = _duration_s(document)
         run.phases = [Phase("profile", 0, round(length * 1e9))] if length else []
