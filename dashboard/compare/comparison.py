@@ -278,10 +278,12 @@ def _warnings(
                 apart.setdefault(f"{rule}.", []).append(key.label)
     for words, labels in apart.items():
         found.append(Warn("definitions", f"{', '.join(labels)}: {words}"))
-    for row in rows:
-        for side, number_ in (("measured", row.measured), ("replay", row.replay)):
-            if number_.note:
-                found.append(Warn("left_out", f"{row.key.label}, {side}: {number_.note}."))
+    for side in ("measured", "replay"):
+        partial: dict[str, list[str]] = {}
+        for row in rows:
+            if note := (row.measured if side == "measured" else row.replay).note:
+                partial.setdefault(note, []).append(row.key.label)
+        found += [Warn("left_out", f"{', '.join(labels)}, {side}: {note}.") for note, labels in partial.items()]
     weak = [str(row.key) for row in rows if row.weak]
     if weak:
         found.append(Warn("support", f"Too few values for {', '.join(weak)}: a percentile p needs 1/(1-p) of them."))

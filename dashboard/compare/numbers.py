@@ -124,12 +124,16 @@ def _of_sample(store: Store, run_id: str, key: Key, population: Population, esti
 
 @dataclass(frozen=True, slots=True)
 class RateParts:
-    """Numerators of a rate by lane, its window in seconds, and how many requests it counts."""
+    """Numerators of a rate by lane, its window in seconds, and how many requests it counts.
+
+    ``note`` says how many of them have no token count: they add nothing to a rate of tokens.
+    """
 
     counts: np.ndarray[Any, Any]
     seconds: float
     n: int
     why: str | None = None
+    note: str = ""
 
 
 def rate_parts(store: Store, run_id: str, key: Key, population: Population) -> RateParts:
@@ -147,7 +151,7 @@ def rate_parts(store: Store, run_id: str, key: Key, population: Population) -> R
         result = store.query("completions", {**span.params(), "role": population.role}, runs={"run": run_id})
         sums = {
             name: np.nan_to_num(result.array(name).astype(np.float64))
-            for name in ("ok", "input_tokens", "output_tokens")
+            for name in ("ok", "input_tokens", "output_tokens", "output_recorded", "tokens_recorded")
         }
     else:
         found = totals(store, run_id, population)
@@ -170,14 +174,24 @@ def rate_parts(store: Store, run_id: str, key: Key, population: Population) -> R
         if count is None:
             return RateParts(nothing, 0.0, 0, "the identity counts no GPUs")
         seconds *= count
-    return RateParts(counts, seconds, int(sums["ok"].sum()))
+    n = int(sums["ok"].sum())
+    if key.metric == "request_rate":
+        return RateParts(counts, seconds, n)
+    unknown = n - int(sums["tokens_recorded" if key.metric == "total_rate" else "output_recorded"].sum())
+    if n and unknown == n:
+        return RateParts(nothing, 0.0, 0, "no token counts recorded")
+    return RateParts(counts, seconds, n, note=_without_tokens(unknown, n))
+
+
+def _without_tokens(unknown: int, n: int) -> str:
+    return f"{unknown:,} of {n:,} successes have no token count; the rate is a lower bound" if unknown else ""
 
 
 def _rate(store: Store, run_id: str, key: Key, population: Population) -> Number:
     parts = rate_parts(store, run_id, key, population)
     if parts.why:
         return Number(None, parts.n, parts.why)
-    return Number(float(parts.counts.sum()) / parts.seconds, parts.n)
+    return Number(float(parts.counts.sum()) / parts.seconds, parts.n, note=parts.note)
 
 
 def hit_parts(key: Key, found: Totals) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

@@ -75,7 +75,8 @@ class Cell:
         if self.refused:
             return f"not comparable: {self.refused}"
         partly = (f"{', '.join(names)}: {why}" for why, names in missing.items())
-        return "; ".join((self.stands, *self.caveats, *partly))
+        notes = dict.fromkeys(found.note for found in self.numbers.values() if found.note)
+        return "; ".join((self.stands, *self.caveats, *notes, *partly))
 
 
 FIRST = "the others stand beside this one"

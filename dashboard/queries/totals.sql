@@ -8,6 +8,8 @@ SELECT
     max(last_visible_ns) FILTER (status = 'ok') AS end_ns,
     sum(input_tokens) FILTER (status = 'ok') AS input_tokens,
     sum(output_tokens) FILTER (status = 'ok') AS output_tokens,
+    count(output_tokens) FILTER (status = 'ok') AS output_recorded,
+    count(input_tokens + output_tokens) FILTER (status = 'ok') AS tokens_recorded,
     count(cached_tokens) FILTER (status = 'ok') AS reuse_recorded,
     sum(cached_tokens) FILTER (status = 'ok') AS cached_tokens,
     sum(input_tokens) FILTER (status = 'ok' AND cached_tokens IS NOT NULL) AS prompt_tokens,

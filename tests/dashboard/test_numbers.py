@@ -168,6 +168,22 @@ def test_littles_law(root: Path) -> None:
     assert value(store, run_id, "in_flight.observed") == pytest.approx((1 + 9 * 2) / 10)
 
 
+def test_an_unknown_token_count_is_no_zero_in_a_rate(root: Path) -> None:
+    """Two of three successes are counted, 5 tokens out and 65 in each, over 10 s."""
+    rows = [request("a"), request("b", at=S), request("c", at=2 * S, output_tokens=None)]
+    store = Store([root])
+    run_id = write(root, "run", rows)
+    words = "1 of 3 successes have no token count; the rate is a lower bound"
+    for window in ("fixed", "completions"):
+        found = whole(store, run_id, f"output_rate.{window}")
+        assert (found.value, found.n, found.note) == (pytest.approx(1.0), 3, words)
+    assert whole(store, run_id, "total_rate.fixed").note == words
+    assert whole(store, run_id, "request_rate.fixed").note == ""
+    none = write(root, "none", [row | {"output_tokens": None} for row in rows])
+    found = whole(store, none, "output_rate.fixed")
+    assert (found.value, found.why) == (None, "no token counts recorded")
+
+
 def test_a_request_that_ended_at_an_unknown_time_is_not_in_flight_to_the_close(root: Path) -> None:
     """One of 4 s and one that is in flight for the last 2 s of 10 s: 0.6; the failed one is counted beside it."""
     rows = [
