@@ -25,7 +25,7 @@ STATUS = {
     "error": "failed",
     "rejected": "was rejected",
     "canceled": "was canceled",
-    "in_flight": "was still in flight when the recording ended",
+    "in_flight": "has no outcome in the recording: it was in flight at the end, or its record does not say",
 }
 
 
