@@ -6,13 +6,14 @@ keeps aggregates and goes from event to event. Both return equal :class:`ServerR
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from engine.serving.rules import SglangRules
 from engine.serving.speculation import Speculation
 
 
@@ -71,6 +72,9 @@ class ServerConfig:
     reserve_full_prompt: bool = True
     record_events: bool = True
     speculation: Speculation | None = None
+    engine: str = "vllm"
+    policy: str = "fcfs"
+    sglang: SglangRules = SglangRules()
 
 
 class Server(Protocol):
@@ -103,6 +107,43 @@ class Server(Protocol):
         """Everything that happened, as arrays. The server is not used afterwards."""
 
 
+Batch = tuple[int, int, int, int, int]
+"""A batch as the timing source is asked for it: the arguments of ``PassTimeSource.pass_ns``."""
+
+
+class Stepped(Server, Protocol):
+    """A server that can be led pass by pass, for those that others have to wait for.
+
+    A pass is :meth:`begin`, :meth:`schedule`, :meth:`complete`, :meth:`let_go`. While :meth:`quiet_passes` says so,
+    several go at once with :meth:`skip` in place of the two in the middle.
+    """
+
+    def begin(self, now_ns: int) -> None:
+        """The next pass starts at ``now_ns``."""
+
+    def quiet_passes(self) -> int:
+        """For how many passes it only decodes, whatever they last; 0: the next one has to be scheduled."""
+
+    @property
+    def num_decoding(self) -> int:
+        """Requests that decode in quiet passes."""
+
+    def contexts(self, count: int) -> Iterable[int]:
+        """Sum of the computed tokens of the decoding requests before each of the next quiet passes."""
+
+    def skip(self, starts: Sequence[int], durations: Sequence[int]) -> None:
+        """The next passes, no more than are quiet, went like this."""
+
+    def schedule(self, now_ns: int) -> Batch:
+        """Form the batch of the next pass."""
+
+    def complete(self, now_ns: int, duration_ns: int) -> None:
+        """The scheduled pass started at ``now_ns`` and lasted so long."""
+
+    def let_go(self, next_start_ns: int) -> list[Finished]:
+        """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
+
+
 Columns = dict[str, npt.NDArray[Any]]
 """Named arrays of equal length."""
 
@@ -133,9 +174,9 @@ class ServerRecord:
         (tokens computed that had been computed before a preemption), ``preemptions, output_tokens`` (sampled),
         ``first_token_pass, last_token_pass, aborted`` (bool).
     several workers or ranks (:func:`engine.serving.cluster.merge_records`)
-        ``passes`` has ``worker, dp_rank, step`` (own number of the pass), ``requests`` has ``worker, dp_rank``, and of
-        a cluster ``dropped_ns``; absent, there is one worker with rank 0. Passes of one worker and rank follow each
-        other, and what the others did comes before or after.
+        ``passes`` has ``worker, dp_rank, step`` (own number of the pass), ``requests`` has ``worker, dp_rank``; absent,
+        there is one worker with rank 0. Passes of one worker and rank follow each other, and what the others did comes
+        before or after.
     stretches
         One row per contiguous run of token-sampling passes of a request: ``index, seq, first_pass, last_pass,
         computed_after_first``. Each pass in the range samples one token; the first is the end of a prefill (or of a

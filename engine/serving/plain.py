@@ -7,15 +7,16 @@ first served. A request is *running* from its admission until it has sampled its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
 
 import numpy as np
 
+from engine.serving import stepping
 from engine.serving.block_pool import BlockPool, Eviction
-from engine.serving.contract import Finished, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.contract import Batch, Finished, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.record import (
     ADMISSION_COLUMNS,
     CHUNK_COLUMNS,
@@ -110,6 +111,9 @@ class PlainServer:
         self._event_keys: list[int] = []
         self._bursts: list[list[int]] = []  # by stretch
         self._drafts = config.speculation.draft_tokens if config.speculation else 0
+        self._batch: list[Work] = []  # of the scheduled pass
+        self._num_preempted = 0  # in it
+        self._finished: list[Finished] = []  # in the last pass
 
     @property
     def has_work(self) -> bool:
@@ -148,22 +152,47 @@ class PlainServer:
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
         """Run passes until one finishes a request or the next would start at or after ``until_ns``."""
-        if not self.has_work:
-            raise ValueError("advance: nothing waits and nothing runs")
-        while True:
-            end_ns, finished = self._run_pass(now_ns)
-            self._ready_ns = now_ns = end_ns + self._timing.between_ns
-            if finished or not self.has_work or (until_ns is not None and now_ns >= until_ns):
-                return now_ns, finished
+        return stepping.advance(self, self._timing, now_ns, until_ns)
 
     # -- one pass ----------------------------------------------------------------------------------------------
 
-    def _run_pass(self, start_ns: int) -> tuple[int, list[Finished]]:
-        """Schedule, compute, sample: returns when the pass ended and what finished in it."""
+    num_decoding = 0
+
+    def begin(self, now_ns: int) -> None:
+        """The next pass starts at ``now_ns``."""
+
+    def quiet_passes(self) -> int:
+        """Every pass is scheduled here."""
+        return 0
+
+    def contexts(self, count: int) -> Iterable[int]:
+        """See :meth:`quiet_passes`."""
+        raise NotImplementedError
+
+    def skip(self, starts: Sequence[int], durations: Sequence[int]) -> None:
+        """See :meth:`quiet_passes`."""
+        raise NotImplementedError
+
+    def schedule(self, now_ns: int) -> Batch:
+        """Form the batch of the next pass; :meth:`complete` has to follow."""
         preempted_before = len(self._preemptions)
-        batch = self._schedule(start_ns)
-        end_ns = self._write_pass(batch, start_ns, len(self._preemptions) - preempted_before)
-        return end_ns, self._update(batch, end_ns)
+        self._batch = self._schedule(now_ns)
+        self._num_preempted = len(self._preemptions) - preempted_before
+        decodes = [work.computed_before for work in self._batch if work.is_decode]
+        prefills = [work for work in self._batch if not work.is_decode]
+        new_tokens = sum(work.tokens for work in prefills)
+        read_tokens = sum(work.computed_before for work in prefills)
+        return len(prefills), new_tokens, read_tokens, len(decodes), sum(decodes)
+
+    def complete(self, now_ns: int, duration_ns: int) -> None:
+        """The scheduled pass started at ``now_ns``: compute and sample."""
+        self._write_pass(self._batch, now_ns, now_ns + duration_ns, self._num_preempted)
+        self._finished = self._update(self._batch, now_ns + duration_ns)
+
+    def let_go(self, next_start_ns: int) -> list[Finished]:
+        """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
+        self._ready_ns = next_start_ns
+        return self._finished
 
     def _schedule(self, now_ns: int) -> list[Work]:
         """The batch of one pass, in running order; every block it needs is allocated and registered."""
@@ -359,13 +388,12 @@ class PlainServer:
 
     # -- the record --------------------------------------------------------------------------------------------
 
-    def _write_pass(self, batch: list[Work], start_ns: int, num_preempted: int) -> int:
-        """Price the batch and write its row; returns when the pass ends."""
+    def _write_pass(self, batch: list[Work], start_ns: int, end_ns: int, num_preempted: int) -> None:
+        """Write the row of a pass."""
         decodes = [work.computed_before for work in batch if work.is_decode]
         prefills = [work for work in batch if not work.is_decode]
         new_tokens = sum(work.tokens for work in prefills)
         read_tokens = sum(work.computed_before for work in prefills)
-        end_ns = start_ns + self._timing.pass_ns(len(prefills), new_tokens, read_tokens, len(decodes), sum(decodes))
         previous, went_on = self._previous_end_ns, start_ns == self._ready_ns
         self._previous_end_ns = end_ns
         self._passes.append(
@@ -391,7 +419,6 @@ class PlainServer:
                 *_moments([request.known for request in self._waiting if request.admissions]),
             )
         )
-        return end_ns
 
     def _write_evictions(self, request: Request, evicted: list[Eviction]) -> None:
         for released_ns, run in groupby(evicted, key=lambda eviction: eviction.released_ns):

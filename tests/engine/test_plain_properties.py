@@ -16,10 +16,9 @@ from engine.serving.plain import PlainServer
 class CheckedServer(PlainServer):
     """Checks its pool and its queues after every pass."""
 
-    def _run_pass(self, start_ns):
-        result = super()._run_pass(start_ns)
+    def complete(self, now_ns, duration_ns):
+        super().complete(now_ns, duration_ns)
         self.check_integrity()
-        return result
 
 
 @st.composite

@@ -24,11 +24,10 @@ TABLES = ("passes", "requests", "stretches", "prefill_chunks", "admissions", "pr
 class CheckedComposer(ComposedServer):
     """Checks its pool after every pass."""
 
-    def _run_pass(self, start_ns):
-        result = super()._run_pass(start_ns)
+    def complete(self, now_ns, duration_ns):
+        super().complete(now_ns, duration_ns)
         self.pool.check_integrity([request.blocks for request in self._running])
         assert all(len(r.blocks) == -(-r.computed // self.config.block_size) for r in self._running)
-        return result
 
 
 def equal(left: ServerRecord, right: ServerRecord, *tables: str) -> None:

@@ -11,13 +11,10 @@ from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from engine.serving.skipping.log import Log
-from engine.serving.skipping.request import ScheduledRequest
+from engine.serving.skipping.request import Flight, ScheduledRequest
 from engine.serving.speculation import Speculation
-
-Ints = npt.NDArray[np.int64]
 
 
 class Decodes(Protocol):
@@ -144,20 +141,6 @@ class SteadyDecodes:
     def fixed(self, request: ScheduledRequest, this: int) -> int:
         """See :class:`Decodes`."""
         return request.computed + this - request.since
-
-
-class Flight:
-    """The passes ahead of a request under speculation, from the one after ``since`` on.
-
-    Per pass: computed tokens before it, tokens sampled in it, blocks held from it on.
-    """
-
-    __slots__ = ("before", "bursts", "held")
-
-    def __init__(self, before: Ints, bursts: Ints, held: Ints) -> None:
-        self.before = before
-        self.bursts = bursts
-        self.held = held
 
 
 class BurstDecodes:

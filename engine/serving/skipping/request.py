@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
 
 from engine.serving.contract import ServedRequest
+from engine.serving.skipping.arrays import Ints
 from engine.serving.skipping.pool import Run
 from engine.serving.skipping.prefix_tree import Keys, Node
 
-if TYPE_CHECKING:
-    from engine.serving.skipping.decodes import Flight
-
 _NO_KEYS: Keys = array("q")
+
+
+class Flight:
+    """The passes ahead of a request under speculation, from the one after ``since`` on.
+
+    Per pass: computed tokens before it, tokens sampled in it, blocks held from it on.
+    """
+
+    __slots__ = ("before", "bursts", "held")
+
+    def __init__(self, before: Ints, bursts: Ints, held: Ints) -> None:
+        self.before = before
+        self.bursts = bursts
+        self.held = held
 
 
 class ScheduledRequest:

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from engine.errors import GapscopeError
-from engine.serving.contract import Finished, ServedRequest, ServerConfig, ServerRecord
+from engine.serving import stepping
+from engine.serving.contract import Batch, Finished, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.plain import check_fits
 from engine.serving.skipping.content import Content
 from engine.serving.skipping.decodes import BurstDecodes, Decodes, SteadyDecodes
@@ -24,10 +25,6 @@ from engine.serving.skipping.pool import Run, RunPool
 from engine.serving.skipping.record import build_record
 from engine.serving.skipping.request import ScheduledRequest
 from engine.timing.contract import PassTimeSource
-
-_NEVER = 1 << 62
-Batch = tuple[int, int, int, int, int]
-"""A batch as the timing source is asked for it: ``PassTimeSource.pass_ns``."""
 
 
 class SkippingServer:
@@ -55,7 +52,6 @@ class SkippingServer:
             )
         self.config = config
         self.pool = RunPool(config.usable_kv_blocks, config.record_events)
-        self._pass_ns = timing.pass_ns
         self._timing = timing
         self._log = Log()
         self._requests: dict[int, ScheduledRequest] = {}
@@ -126,32 +122,7 @@ class SkippingServer:
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
         """Run passes until one finishes a request or the next would start at or after ``until_ns``."""
-        if not self.has_work:
-            raise ValueError("advance: nothing waits and nothing runs")
-        until = _NEVER if until_ns is None else until_ns
-        self.begin(now_ns)
-        pass_ns, timing = self._pass_ns, self._timing
-        while True:
-            count = self.quiet_passes()
-            if count:
-                decodes = self._decodes.count
-                starts: list[int] = []
-                durations: list[int] = []
-                for context in self.contexts(count):
-                    duration = pass_ns(0, 0, 0, decodes, context)
-                    starts.append(now_ns)
-                    durations.append(duration)
-                    now_ns += duration + timing.between_ns
-                    if now_ns >= until:
-                        break
-                self.skip(starts, durations)
-            else:
-                duration = pass_ns(*self.schedule(now_ns))
-                self.complete(now_ns, duration)
-                now_ns += duration + timing.between_ns
-            finished = self.let_go(now_ns)
-            if finished or now_ns >= until:
-                return now_ns, finished
+        return stepping.advance(self, self._timing, now_ns, until_ns)
 
     def finish(self) -> ServerRecord:
         """Everything that happened, as arrays."""
@@ -184,6 +155,11 @@ class SkippingServer:
             if count == 0 or decodes.opened(first, 1) > pool.free:
                 return 0
         return count
+
+    @property
+    def num_decoding(self) -> int:
+        """Requests that decode in quiet passes."""
+        return self._decodes.count
 
     def contexts(self, count: int) -> Iterable[int]:
         """Sum of the computed tokens of the decoding requests before each of the next passes."""

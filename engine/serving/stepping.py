@@ -1,0 +1,41 @@
+"""Runs a server that can be led pass by pass."""
+
+from __future__ import annotations
+
+from engine.serving.contract import Finished, Stepped
+from engine.timing.contract import PassTimeSource
+
+_NEVER = 1 << 62
+
+
+def advance(server: Stepped, timing: PassTimeSource, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
+    """``Server.advance``: pass after pass until one finishes a request or the next would start too late.
+
+    It also ends where nothing is left that could be scheduled.
+    """
+    if not server.has_work:
+        raise ValueError("advance: nothing waits and nothing runs")
+    until = _NEVER if until_ns is None else until_ns
+    server.begin(now_ns)
+    pass_ns = timing.pass_ns
+    while True:
+        count = server.quiet_passes()
+        if count:
+            decodes = server.num_decoding
+            starts: list[int] = []
+            durations: list[int] = []
+            for context in server.contexts(count):
+                duration = pass_ns(0, 0, 0, decodes, context)
+                starts.append(now_ns)
+                durations.append(duration)
+                now_ns += duration + timing.between_ns
+                if now_ns >= until:
+                    break
+            server.skip(starts, durations)
+        else:
+            duration = pass_ns(*server.schedule(now_ns))
+            server.complete(now_ns, duration)
+            now_ns += duration + timing.between_ns
+        finished = server.let_go(now_ns)
+        if finished or now_ns >= until or not server.has_work:
+            return now_ns, finished
