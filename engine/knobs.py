@@ -250,6 +250,15 @@ KNOBS: tuple[Knob, ...] = (
         0,
         60_000,
     ),
+    Knob(
+        "engine",
+        str,
+        "vllm",
+        "scheduler",
+        "whose scheduler is simulated; vllm: one token budget for prompts and decodes; sglang: passes with prompts "
+        "hold no decodes, radix cache",
+        choices=("vllm", "sglang"),
+    ),
     Knob("max_num_seqs", int, 256, "scheduler", "running requests at most", "requests", 1, 1_000_000),
     Knob(
         "max_num_batched_tokens",
@@ -277,6 +286,56 @@ KNOBS: tuple[Knob, ...] = (
         True,
         "scheduler",
         "admit a request only when blocks for its whole prompt are free",
+    ),
+    Knob(
+        "policy",
+        str,
+        "fcfs",
+        "scheduler",
+        "who is admitted next; fcfs: who came first; lpm (sglang): who has the longest cached prefix, while at most "
+        "128 wait",
+        choices=("fcfs", "lpm"),
+    ),
+    Knob(
+        "max_prefill_tokens",
+        int,
+        16384,
+        "scheduler",
+        "sglang: prompt tokens of one pass, beyond which no further request is admitted to it",
+        "tokens",
+        1,
+        100_000_000,
+    ),
+    Knob(
+        "chunked_prefill_size",
+        int,
+        8192,
+        "scheduler",
+        "sglang: prompt tokens of one pass, the last prompt cut to fit; at least block_size; 0: prompts are not cut",
+        "tokens",
+        0,
+        100_000_000,
+    ),
+    Knob("mixed_chunk", bool, False, "scheduler", "sglang: decodes ride along in passes with prompts"),
+    Knob(
+        "clip_max_new_tokens",
+        int,
+        4096,
+        "scheduler",
+        "sglang: output tokens of one request that admission holds room for at most",
+        "tokens",
+        1,
+        100_000_000,
+    ),
+    Knob(
+        "schedule_conservativeness",
+        float,
+        1.0,
+        "scheduler",
+        "sglang: factor on the share of outputs to come (0.7 at first) that admission holds room for",
+        "",
+        0,
+        100,
     ),
     Knob(
         "core",
@@ -372,6 +431,16 @@ KNOBS: tuple[Knob, ...] = (
 SHORTEST_S = 1e-6
 FIXED = tuple(knob.name for knob in KNOBS if knob.name.startswith("fixed_"))
 HOST_TERMS = tuple(knob.name for knob in KNOBS if knob.group == "host" and knob.name != "host_model")
+SGLANG_ONLY = (
+    "max_prefill_tokens",
+    "chunked_prefill_size",
+    "mixed_chunk",
+    "clip_max_new_tokens",
+    "schedule_conservativeness",
+)
+"""Knobs that only SGLang's scheduler has."""
+OTHERS_ONLY = ("max_num_batched_tokens", "long_prefill_token_threshold", "reserve_full_prompt")
+"""Knobs that it does not have."""
 BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
 
 
@@ -410,12 +479,33 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
             values[name] = BY_NAME[name].default
     if values["wrap"] and not (values["duration_s"] and values["arrivals"] == "lanes"):
         raise GapscopeError("Knob wrap=true needs an end and lanes: expected duration_s above 0 and arrivals=lanes.")
-    if values["max_num_batched_tokens"] < values["max_num_seqs"]:
+    _settle_engine(values, changes)
+    if values["engine"] != "sglang" and values["max_num_batched_tokens"] < values["max_num_seqs"]:
         raise GapscopeError(
             f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "
             f"max_num_seqs={values['max_num_seqs']}: expected a budget that holds one token of each running request."
         )
     return values
+
+
+def _settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse settings that the engine does not have where they are asked for; they are at their defaults otherwise."""
+    engine = values["engine"]
+    foreign = OTHERS_ONLY if engine == "sglang" else (*SGLANG_ONLY, "policy")
+    for name in foreign:
+        if values[name] != BY_NAME[name].default and name in changes:
+            raise GapscopeError(
+                f"Knob {name}={values[name]} has no effect with engine={engine}: expected its default, "
+                f"{BY_NAME[name].default}."
+            )
+        values[name] = BY_NAME[name].default
+    if engine == "sglang" and values["core"] == "plain":
+        raise GapscopeError("Knob core=plain: SGLang's scheduler has one core; expected core=auto.")
+    if engine == "sglang" and 0 < values["chunked_prefill_size"] < values["block_size"]:
+        raise GapscopeError(
+            f"Knob chunked_prefill_size={values['chunked_prefill_size']} is less than a block: expected at least "
+            f"block_size={values['block_size']}, or 0 for prompts in one piece."
+        )
 
 
 def _known(name: str) -> Knob:

@@ -12,11 +12,12 @@ from engine import knobs as knob_table
 from engine.bundle import Bundle, replay_lineage
 from engine.definitions import FIRST_SAMPLED, ZERO_OUTPUT_COUNTED
 from engine.errors import GapscopeError
-from engine.identity import FIELDS, Identity
+from engine.identity import FIELDS, NOT_APPLICABLE, Identity
 from engine.replay.counterfactual import Counterfactual
 from engine.replay.result import ReplayResult
 
-SIMULATED_ENGINE = "vllm"
+CORES = {"vllm": "vLLM", "sglang": "SGLang"}
+"""Engines whose schedulers are simulated, by the value of the knob."""
 ASSUMED_GROUPS = ("source", "model", "tokenizer", "hardware", "topology", "speculation", "kernels", "capacity")
 """What a replay takes over from the deployment it stands for; the rest are its own settings."""
 NOT_ASSUMED = frozenset(
@@ -110,8 +111,14 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
     for group in KNOB_GROUPS:
         for name in FIELDS[group]:
             value = bundle.identity.value(group, name)
-            if name in knob_table.BY_NAME and name not in FREE_KNOBS and value is not None:
+            if name in knob_table.BY_NAME and name not in FREE_KNOBS and value not in (None, NOT_APPLICABLE):
                 found[name] = value
+    policy = found.pop("policy", None)
+    engine = str(bundle.identity.value("source", "engine")).lower()
+    if engine in CORES and engine != knob_table.BY_NAME["engine"].default:
+        found["engine"] = engine
+        if policy in knob_table.BY_NAME["policy"].choices:  # others are no scheduler's here
+            found["policy"] = policy
     usable = bundle.identity.value("capacity", "usable_kv_blocks")
     if "kv_blocks" not in found and usable is not None:
         found["kv_blocks"] = usable + 1
@@ -134,7 +141,8 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
         for group, name, field in like.identity:
             if group in ASSUMED_GROUPS and name not in NOT_ASSUMED and name in FIELDS.get(group, {}):
                 identity.set(group, name, field.value, f"assumed, as of {like.run_id}")
-    identity.set("source", "engine", SIMULATED_ENGINE, f"simulated by the vLLM core of {program}")
+    engine = values["engine"]
+    identity.set("source", "engine", engine, f"simulated by the {CORES[engine]} core of {program}")
     identity.set("source", "distribution", program, "this program")
     for name in ("name", "format", "digest"):
         identity.set("trace", name, getattr(result.trace, name), "trace file")
@@ -151,13 +159,7 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
         {
             "topology": {"replicas": 1, "serving": "aggregated", "attention_dp": 1},
             "speculation": {"method": "none"},
-            "scheduler": {
-                "chunked_prefill": True,
-                "policy": "fcfs",
-                "preemption": "the last in, recomputed",
-                "watermark": 0.0,
-                "async_scheduling": False,
-            },
+            "scheduler": _scheduler(values),
             "client": {
                 "generator": "gapscope",
                 "version": package_version(),
@@ -193,6 +195,25 @@ def _unused(values: Mapping[str, Any]) -> frozenset[str]:
     """Knobs that change nothing in a replay with these, or that are younger than its format and not set."""
     silent = {name for name, value in values.items() if value == knob_table.BY_NAME[name].default} - NAMED_ALWAYS
     return FREE_KNOBS | silent | (frozenset() if values["host_model"] == "given" else frozenset(knob_table.HOST_TERMS))
+
+
+def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Rules of the simulated scheduler that are no knobs, and the knobs that it does not have."""
+    rules = {
+        "chunked_prefill": True,
+        "policy": values["policy"],
+        "preemption": "the last in, recomputed",
+        "watermark": 0.0,
+        "async_scheduling": False,
+    }
+    if values["engine"] == "sglang":
+        rules |= {
+            "chunked_prefill": values["chunked_prefill_size"] > 0,
+            "preemption": "the one with the fewest outputs, to the back of the queue, recomputed",
+            "watermark": NOT_APPLICABLE,
+            **dict.fromkeys(knob_table.OTHERS_ONLY, NOT_APPLICABLE),
+        }
+    return rules
 
 
 def _set_all(identity: Identity, source: str, groups: Mapping[str, Mapping[str, Any]]) -> None:

@@ -18,6 +18,7 @@ from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables, usable_blocks
 from engine.serving import make_server
 from engine.serving.contract import Server, ServerConfig
+from engine.serving.rules import SglangRules
 from engine.timing import build_timing
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
@@ -78,6 +79,9 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
         prefix_caching=values["prefix_caching"],
         reserve_full_prompt=values["reserve_full_prompt"],
         record_events=values["record_events"],
+        engine=values["engine"],
+        policy=values["policy"],
+        sglang=SglangRules(**{name: values[name] for name in knob_table.SGLANG_ONLY}),
     )
 
 

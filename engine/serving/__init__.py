@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.errors import GapscopeError
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.plain import PlainServer
+from engine.serving.sglang import SglangServer
 from engine.serving.skipping import SkippingServer
 from engine.timing.contract import PassTimeSource
 
@@ -18,13 +19,19 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
         config: what the scheduler and the pool need to know.
         timing: how long passes take.
         core: ``skipping`` goes from event to event, ``plain`` walks every request in every pass, ``auto`` takes the
-            faster one that supports ``config``. They give equal records.
+            faster one that supports ``config``. They give equal records. SGLang's goes from event to event.
 
     Raises:
         GapscopeError: an unknown core, or one that does not support ``config``.
     """
     if core not in CORES:
         raise GapscopeError(f"Unknown core {core!r}: expected one of {', '.join(CORES)}.")
+    if config.engine == "sglang":
+        if core == "plain":
+            raise GapscopeError("SGLang's scheduler has one core, which goes from event to event: set core to auto.")
+        if config.speculation is not None:
+            raise GapscopeError("SGLang's scheduler cannot speculate here: expected engine=vllm, or no speculation.")
+        return SglangServer(config, timing)
     if core == "plain" or (core == "auto" and not SkippingServer.supports(config)):
         return PlainServer(config, timing)
     return SkippingServer(config, timing)
