@@ -17,16 +17,18 @@ FREE_BYTES = 1 << 30
 GROWTH = 200
 """Beyond that, how many times its own size: rows of JSON grow 10 to 40 times, a bomb a thousand times."""
 _PIECE = 1 << 24
+_START = 1 << 20
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}
 _SUFFIXES = (".gz", ".zst")
 
 
 @dataclass(frozen=True)
 class Head:
-    """How a trace begins: its first line, and the first JSON object in it (empty where it holds none)."""
+    """How a trace begins: its first line, the first JSON object in it (empty where it holds none), its first MiB."""
 
     line: bytes
     row: dict[str, Any] = field(default_factory=dict)
+    start: bytes = b""
 
 
 def read_given(path: Path) -> tuple[bytes, bytes]:
@@ -55,7 +57,7 @@ def head_of(data: bytes) -> Head:
             row = _first_object(data.lstrip())
     else:
         row = _first_object(data.lstrip()[1:].lstrip()) if line[:1] == b"[" else {}
-    return Head(line, row)
+    return Head(line, row, data[:_START])
 
 
 def rows(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:

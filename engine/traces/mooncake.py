@@ -69,7 +69,7 @@ def read(path: Path, data: bytes) -> Trace:
                 if session is None:
                     session = f"line{number}"
                 name = str(session)
-                play = plays[session] = Play(name, [Conversation(name, [])], _arrival(row))
+                play = plays[session] = Play(name, [Conversation(name, [])], arrival_of(row))
                 turn = Turn(output, 0, (), (), tokens, hash_ids)
             else:
                 delay = row["delay"] if "delay" in row else row.get("delay_ms")
@@ -111,7 +111,7 @@ def read(path: Path, data: bytes) -> Trace:
     if not counts or names_only_what_it_adds(trace):
         add_up(trace)
     if silent:
-        trace.notes["requests without output"] = f"{silent}, played with one token, which a server must sample"
+        trace.notes["requests without output"] = sampled(silent)
     if ranked:
         trace.notes["priorities"] = f"of {ranked} requests, not used"
     return trace
@@ -160,16 +160,39 @@ def due_at(turn: Turn, number: int, conversation_id: str, at_ns: int) -> None:
     turn.not_before_ns = turn.start_ns = at_ns
 
 
-def _arrival(row: dict[str, Any]) -> int | None:
+def to_ns(ms: float) -> int:
+    """A time in milliseconds as nanoseconds.
+
+    Raises:
+        ValueError, OverflowError: not a number, or one that needs more than 64 bits.
+        TypeError: something else than a number.
+    """
+    at = round(ms * MS)
+    if abs(at) > LATEST_NS:
+        raise ValueError(at)
+    return at
+
+
+def prompt_length(row: dict[str, Any]) -> Any:
+    """The length of a prompt by whichever of its names a row has.
+
+    Raises:
+        KeyError: it has none of them.
+    """
+    return row["input_length"] if "input_length" in row else row["input_tokens"]
+
+
+def sampled(requests: int) -> str:
+    """The note on requests without output."""
+    return f"{requests}, played with one token, which a server must sample"
+
+
+def arrival_of(row: dict[str, Any]) -> int | None:
+    """When a request arrived, by whichever of its names a row has; None where it does not say."""
     at = row.get("timestamp")
     if at is None:
         at = row.get("created_time")
-        if at is None:
-            return None
-    at = round(at * MS)
-    if abs(at) > LATEST_NS:
-        raise ValueError
-    return at
+    return None if at is None else to_ns(at)
 
 
 def _due(turn: Turn, row: dict[str, Any], play: Play) -> None:
@@ -178,7 +201,7 @@ def _due(turn: Turn, row: dict[str, Any], play: Play) -> None:
     Raises:
         KeyError: nothing says so.
     """
-    at = _arrival(row)
+    at = arrival_of(row)
     if at is None or play.arrival_ns is None:
         raise KeyError("delay")
     conversation = play.conversations[0]
