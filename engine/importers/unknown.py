@@ -44,8 +44,8 @@ def workload(file: InputFile) -> str | None:
         return f"it is a workload ({agentic.FORMAT}) {_PLAYED}; a recording of it is imported with --trace FILE"
     if {"in", "out", "hash_ids"} <= keys.get("requests", frozenset()):
         return (
-            "it is a workload (sessions with hash ids, as AIPerf plays them) and no run: import what the client wrote "
-            f"that played it; a replay takes Mooncake JSONL or {agentic.FORMAT}"
+            f"it is a workload (sessions with hash ids, as AIPerf plays them) {_PLAYED}; of a run, import what the "
+            "client wrote"
         )
     return None
 

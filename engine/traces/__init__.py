@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.errors import GapscopeError
-from engine.traces import agentic, compact, dynamo, mooncake, mooncake_linked
+from engine.traces import agentic, compact, dynamo, mooncake, mooncake_linked, weka
 from engine.traces.check import check_trace
 from engine.traces.files import Head, head_of, read_given
 from engine.traces.tree import Trace
@@ -41,7 +41,7 @@ class TraceFormat(Protocol):
         """
 
 
-FORMATS: list[TraceFormat] = [mooncake_linked, mooncake, dynamo, agentic, compact]
+FORMATS: list[TraceFormat] = [mooncake_linked, mooncake, dynamo, agentic, compact, weka]
 """In the order in which they are asked; the first that a trace looks like reads it."""
 
 
