@@ -12,7 +12,17 @@ from pathlib import Path
 from typing import Protocol
 
 from engine.errors import GapscopeError
-from engine.traces import agentic, compact, dynamo, mooncake, mooncake_linked, weka
+from engine.traces import (
+    agentic,
+    aiperf_inputs,
+    applied_compute,
+    arrivals,
+    bailian,
+    compact,
+    dynamo,
+    mooncake,
+    mooncake_linked,
+)
 from engine.traces.check import check_trace
 from engine.traces.files import Head, head_of, read_given
 from engine.traces.tree import Trace
@@ -41,7 +51,17 @@ class TraceFormat(Protocol):
         """
 
 
-FORMATS: list[TraceFormat] = [mooncake_linked, mooncake, dynamo, agentic, compact, weka]
+FORMATS: list[TraceFormat] = [
+    bailian,
+    aiperf_inputs,
+    mooncake_linked,
+    mooncake,
+    dynamo,
+    agentic,
+    compact,
+    applied_compute,
+    arrivals,
+]
 """In the order in which they are asked; the first that a trace looks like reads it."""
 
 

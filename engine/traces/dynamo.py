@@ -17,8 +17,8 @@ from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.jsonl import COUNT, NUMBER, OBJECT, TEXT, Spec, Type, list_of, problem_of
 from engine.traces.dynamo_graph import Launch, Request, plays_of
+from engine.traces.fields import sampled
 from engine.traces.files import Head, name_of, place, rows
-from engine.traces.mooncake import sampled
 from engine.traces.tree import Trace
 
 NAME = "Dynamo request trace"

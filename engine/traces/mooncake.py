@@ -15,7 +15,6 @@ only what they add (:mod:`engine.traces.added`), outputs are part of later promp
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -25,23 +24,32 @@ import numpy as np
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.traces.added import add_up, names_only_what_it_adds
+from engine.traces.fields import (
+    MS,
+    arrival_of,
+    due_at,
+    has_length,
+    has_output,
+    hash_ids_of,
+    output_length,
+    prompt_length,
+    prompts_as_text,
+    sampled,
+)
 from engine.traces.files import Head, name_of, place, rows
-from engine.traces.tree import Conversation, Edge, Play, Trace, Turn
+from engine.traces.tree import Conversation, Play, Trace, Turn
 
 NAME = "Mooncake JSONL"
-MS = 1_000_000
 
 KEYS = frozenset({"input_length", "hash_ids"})
 """What each row of such a trace mostly has, by which it is told."""
-_PROMPT, _OUTPUT = ("input_length", "input_tokens"), ("output_length", "output_tokens")
 _TEXTS = ("text_input", "messages", "payload")
-LATEST_NS = 1 << 62
 
 
 def looks_like(head: Head) -> bool:
     """Whether a file that begins like this is a Mooncake trace, or one whose prompts are text."""
     row = head.row
-    return any(k in row for k in (*_PROMPT, *_TEXTS)) and any(k in row for k in _OUTPUT)
+    return (has_length(row) or any(k in row for k in _TEXTS)) and has_output(row)
 
 
 @collector_paused()
@@ -58,8 +66,7 @@ def read(path: Path, data: bytes) -> Trace:
     silent = ranked = 0  # requests without output, with a priority
     for number, row in rows(path, data):
         try:
-            tokens = row["input_length"] if "input_length" in row else row["input_tokens"]
-            output = row["output_length"] if "output_length" in row else row["output_tokens"]
+            tokens, output = prompt_length(row), output_length(row)
             hash_ids = row.get("hash_ids")
             if hash_ids is not None:
                 hash_ids = hash_ids_of(hash_ids)
@@ -78,7 +85,8 @@ def read(path: Path, data: bytes) -> Trace:
                     _due(turn, row, play)
         except KeyError as error:
             if any(key in row for key in _TEXTS):
-                raise _text(path, data) from None
+                texts = [n for n, other in rows(path, data) if isinstance(other, dict) and not has_length(other)]
+                raise prompts_as_text(place(path, data, texts[0]), len(texts)) from None
             raise GapscopeError(f"{place(path, data, number)}: {_lacks(error.args[0])}") from None
         except (TypeError, AttributeError, OverflowError, ValueError):
             raise GapscopeError(
@@ -117,14 +125,6 @@ def read(path: Path, data: bytes) -> Trace:
     return trace
 
 
-def hash_ids_of(values: list[int]) -> array[int]:
-    """Hash ids side by side; those that need the 64th bit come out negative, which names them as well."""
-    try:
-        return array("q", values)
-    except OverflowError:
-        return array("q", array("Q", values).tobytes())
-
-
 def block_tokens(path: Path, lengths: Sequence[int], counts: Sequence[int]) -> int:
     """The block size that explains all numbers of ``hash_ids``: one id per block, the last block full or not.
 
@@ -154,47 +154,6 @@ def block_tokens(path: Path, lengths: Sequence[int], counts: Sequence[int]) -> i
     )
 
 
-def due_at(turn: Turn, number: int, conversation_id: str, at_ns: int) -> None:
-    """Let turn ``number`` of a conversation be sent ``at_ns`` after its play began, and after the turn before it."""
-    turn.edges = (Edge(conversation_id, number - 1, "completion", 0, "sequence"),)
-    turn.not_before_ns = turn.start_ns = at_ns
-
-
-def to_ns(ms: float) -> int:
-    """A time in milliseconds as nanoseconds.
-
-    Raises:
-        ValueError, OverflowError: not a number, or one that needs more than 64 bits.
-        TypeError: something else than a number.
-    """
-    at = round(ms * MS)
-    if abs(at) > LATEST_NS:
-        raise ValueError(at)
-    return at
-
-
-def prompt_length(row: dict[str, Any]) -> Any:
-    """The length of a prompt by whichever of its names a row has.
-
-    Raises:
-        KeyError: it has none of them.
-    """
-    return row["input_length"] if "input_length" in row else row["input_tokens"]
-
-
-def sampled(requests: int) -> str:
-    """The note on requests without output."""
-    return f"{requests}, played with one token, which a server must sample"
-
-
-def arrival_of(row: dict[str, Any]) -> int | None:
-    """When a request arrived, by whichever of its names a row has; None where it does not say."""
-    at = row.get("timestamp")
-    if at is None:
-        at = row.get("created_time")
-    return None if at is None else to_ns(at)
-
-
 def _due(turn: Turn, row: dict[str, Any], play: Play) -> None:
     """When a later turn of a session without delay is due.
 
@@ -212,12 +171,3 @@ def _lacks(field: str) -> str:
     if field == "delay":
         return "a later turn of its session without delay; expected milliseconds after the previous response."
     return f"{field} is missing; expected input_length and output_length in every line."
-
-
-def _text(path: Path, data: bytes) -> GapscopeError:
-    """Why prompts that are text cannot be played."""
-    texts = [n for n, row in rows(path, data) if isinstance(row, dict) and not any(key in row for key in _PROMPT)]
-    return GapscopeError(
-        f"{place(path, data, texts[0])} and {len(texts) - 1} more give the prompt as text (text_input, messages or "
-        "payload), whose length in tokens only the model's tokenizer knows; expected input_length in every line."
-    )

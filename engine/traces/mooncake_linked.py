@@ -22,8 +22,9 @@ from typing import Any
 
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
+from engine.traces.fields import arrival_of, hash_ids_of, output_length, prompt_length, sampled, to_ns
 from engine.traces.files import Head, name_of, place, rows
-from engine.traces.mooncake import arrival_of, block_tokens, hash_ids_of, prompt_length, sampled, to_ns
+from engine.traces.mooncake import block_tokens
 from engine.traces.tree import Conversation, Edge, Play, Trace, Turn
 
 NAME = "Mooncake JSONL with dep, joins and hp (InferaSim)"
@@ -115,7 +116,7 @@ def _read_rows(path: Path, data: bytes) -> list[_Row]:
                 _Row(
                     number,
                     prompt_length(row),
-                    row["output_length"] if "output_length" in row else row["output_tokens"],
+                    output_length(row),
                     ids,
                     at is not None,
                     at or 0,

@@ -176,7 +176,7 @@ def test_one_turn_that_begins_like_the_one_before_makes_prompts_whole(tmp_path: 
 
 def test_prompts_that_are_text_are_counted_and_refused(tmp_path: Path) -> None:
     rows = [row("a"), {"text_input": "hello", "output_length": 3}, {"messages": [], "output_length": 3}]
-    with pytest.raises(GapscopeError, match=r"line 2 and 1 more give the prompt as text .* tokenizer"):
+    with pytest.raises(GapscopeError, match=r"line 2 and 1 more give the prompt as text, .* tokenizer"):
         load_trace(write(tmp_path / "w.jsonl", *rows))
     with pytest.raises(GapscopeError, match="line 1 and 0 more give the prompt as text"):
         load_trace(write(tmp_path / "w.jsonl", rows[1]))
