@@ -94,6 +94,16 @@ def sampled_before(record: ServerRecord, counts: Ints, steps: Ints) -> Ints:
     return total[row + steps] - total[row + 1]
 
 
+def sampled(record: ServerRecord) -> Ints:
+    """Tokens that each stretch sampled, that of its first pass included."""
+    lengths = record.stretches["last_pass"] - record.stretches["first_pass"] + 1
+    if not len(record.bursts):
+        return lengths
+    total = np.concatenate([[0], np.cumsum(record.bursts)])
+    ends = np.cumsum(lengths)
+    return total[ends] - total[ends - lengths]
+
+
 def first_bursts(record: ServerRecord) -> Ints:
     """Where the bursts of each stretch begin."""
     lengths = record.stretches["last_pass"] - record.stretches["first_pass"] + 1

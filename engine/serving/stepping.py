@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.serving.contract import Finished, Stepped
-from engine.timing.contract import PassTimeSource
+from engine.timing.contract import PassTimeSource, decode_run
 
 _NEVER = 1 << 62
 
@@ -17,23 +17,14 @@ def advance(server: Stepped, timing: PassTimeSource, now_ns: int, until_ns: int 
         raise ValueError("advance: nothing waits and nothing runs")
     until = _NEVER if until_ns is None else until_ns
     server.begin(now_ns)
-    pass_ns = timing.pass_ns
     while True:
         count = server.quiet_passes()
         if count:
-            decodes = server.num_decoding
-            starts: list[int] = []
-            durations: list[int] = []
-            for context in server.contexts(count):
-                duration = pass_ns(0, 0, 0, decodes, context)
-                starts.append(now_ns)
-                durations.append(duration)
-                now_ns += duration + timing.between_ns
-                if now_ns >= until:
-                    break
+            contexts = server.contexts(count)
+            starts, durations, now_ns = decode_run(timing, server.num_decoding, contexts, now_ns, until)
             server.skip(starts, durations)
         else:
-            duration = pass_ns(*server.schedule(now_ns))
+            duration = timing.pass_ns(*server.schedule(now_ns))
             server.complete(now_ns, duration)
             now_ns += duration + timing.between_ns
         finished = server.let_go(now_ns)

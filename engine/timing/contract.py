@@ -6,8 +6,9 @@ arrays after the run, with parts, resolution and provenance. The two must agree 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +57,19 @@ class PassTimes:
         return self.prefill_ns + self.decode_ns + self.overhead_ns
 
 
+class DecodeRuns(Protocol):
+    """A source that can price many passes in one call, which saves more than it takes to price them."""
+
+    def decode_run(
+        self, decode_requests: int, contexts: Iterable[int], now_ns: int, until_ns: int
+    ) -> tuple[list[int], list[int], int]:
+        """Passes that only decode, one after the other from ``now_ns`` on, with these KV sums.
+
+        Ends with ``contexts`` or with the last pass that starts before ``until_ns``, as calls of ``pass_ns`` would.
+        Returns when they start, how long they last, and when the next may start.
+        """
+
+
 class PassTimeSource(Protocol):
     """One way of knowing how long a pass takes."""
 
@@ -81,3 +95,22 @@ class PassTimeSource(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """JSON-ready identity and lineage: kind, data digests, runs and phases fitted on, corrections, hold-out."""
+
+
+def decode_run(
+    source: PassTimeSource, decode_requests: int, contexts: Iterable[int], now_ns: int, until_ns: int
+) -> tuple[list[int], list[int], int]:
+    """What :class:`DecodeRuns` says, of any source."""
+    at_once: DecodeRuns | None = getattr(source, "decode_run", None) and cast(DecodeRuns, source)
+    if at_once is not None:
+        return at_once.decode_run(decode_requests, contexts, now_ns, until_ns)
+    starts: list[int] = []
+    durations: list[int] = []
+    for context in contexts:
+        duration = source.pass_ns(0, 0, 0, decode_requests, context)
+        starts.append(now_ns)
+        durations.append(duration)
+        now_ns += duration + source.between_ns
+        if now_ns >= until_ns:
+            break
+    return starts, durations, now_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,22 @@ class FixedTiming:
         prefill = int(self._token * new_tokens + self._kv * prefill_kv_tokens + 0.5)
         decode = int(self._request * decode_requests + self._kv * decode_kv_tokens + 0.5)
         return self._base_ns + prefill + decode or 1
+
+    def decode_run(
+        self, decode_requests: int, contexts: Iterable[int], now_ns: int, until_ns: int
+    ) -> tuple[list[int], list[int], int]:
+        """See :class:`DecodeRuns`."""
+        starts: list[int] = []
+        durations: list[int] = []
+        requests, kv, base, between = self._request * decode_requests, self._kv, self._base_ns, self.between_ns
+        for context in contexts:
+            duration = base + int(requests + kv * context + 0.5) or 1
+            starts.append(now_ns)
+            durations.append(duration)
+            now_ns += duration + between
+            if now_ns >= until_ns:
+                break
+        return starts, durations, now_ns
 
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays."""

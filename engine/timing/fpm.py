@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ REFUSED, EXTRAPOLATED, CLAMPED, INTERPOLATED, EXACT = (
     RESOLUTIONS.index(name) for name in ("refused", "extrapolated", "clamped", "interpolated", "exact")
 )
 
+_NO_EDGE = 1 << 62
 Priced = tuple[float, float, float, float, int, Place | None]
 """(a + c KV) (r0 + r1 KV) nanoseconds, resolution, where it was read (None: at this very geometry)."""
 
@@ -130,6 +131,33 @@ class FpmTiming:
             self._refuse(*key, decode_requests, decode_kv_tokens)
         level = self._level[2]
         return int(prefill * level + 0.5) + int(decode * level + 0.5) or 1
+
+    def decode_run(
+        self, decode_requests: int, contexts: Iterable[int], now_ns: int, until_ns: int
+    ) -> tuple[list[int], list[int], int]:
+        """See :class:`DecodeRuns`."""
+        starts: list[int] = []
+        durations: list[int] = []
+        edges, pieces = self._rows.get(decode_requests) or self._row(decode_requests)
+        level, between = self._level[1], self.between_ns
+        low, high = 0, -1  # the KV sums that the piece at hand is for
+        a = c = r0 = r1 = 0.0
+        for context in contexts:
+            if not low <= context < high:
+                i = bisect_right(edges, context) - 1
+                a, c, r0, r1, resolution, _ = pieces[i] or self._piece(decode_requests, context, i)
+                if not resolution:
+                    self._refuse(0, 0, 0, decode_requests, context)
+                # A piece that is not kept is for this sum alone.
+                low = context
+                high = context + 1 if pieces[i] is None else edges[i + 1] if i + 1 < len(edges) else _NO_EDGE
+            duration = int((a + c * context) * (r0 + r1 * context) * level + 0.5) or 1
+            starts.append(now_ns)
+            durations.append(duration)
+            now_ns += duration + between
+            if now_ns >= until_ns:
+                break
+        return starts, durations, now_ns
 
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays, with parts, resolution and the sites they were read from."""

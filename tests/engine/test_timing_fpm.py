@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
-from engine.timing.contract import PassQueries
+from engine.knobs import resolve
+from engine.timing import build_timing
+from engine.timing.contract import PassQueries, decode_run
 from engine.timing.fpm import FpmTiming
 
 # base: prefill = 1000 + 10 T + 0.01 T (2K + T) / (2P) + 100 P; decode = 2000 + 50 D + 0.5 KV
@@ -185,3 +187,37 @@ def test_decode_lines_follow_the_sites(batch, kv):
     at = (place.batch, place.x * place.batch) if not place.inside else (batch, kv)
     expected = (2000 + 50 * at[0] + 0.5 * at[1]) * place.ratio
     assert timing.pass_ns(0, 0, 0, batch, kv) == pytest.approx(expected, abs=0.51)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    batch=st.integers(1, 5),
+    contexts=st.lists(st.integers(1, 4000), min_size=1, max_size=30),
+    between=st.sampled_from([0, 17]),
+    until=st.integers(1, 100_000),
+    on_refused=st.sampled_from(["clamp", "extrapolate"]),
+    source=st.sampled_from(["fpm", "fixed"]),
+)
+def test_a_run_of_decodes_is_priced_like_its_passes(batch, contexts, between, until, on_refused, source):
+    def make():
+        if source == "fpm":
+            return FpmTiming(variant(), between_ns=between, on_refused=on_refused)
+        return build_timing(resolve({"timing": "fixed", "fixed_pass_us": 2, "between_passes_ms": between / 1e6}))
+
+    expected, now = [], 0
+    one = make()
+    for context in contexts:
+        expected.append((now, one.pass_ns(0, 0, 0, batch, context)))
+        now += expected[-1][1] + between
+        if now >= until:
+            break
+    starts, durations, after = decode_run(make(), batch, contexts, 0, until)
+    assert list(zip(starts, durations, strict=True)) == expected
+    assert after == now
+
+
+def test_a_run_is_refused_at_the_pass_that_would_be():
+    timing = FpmTiming(variant(), on_refused="abort")
+    with pytest.raises(GapscopeError, match="outside"):
+        timing.decode_run(2, [500, 5000], 0, 1 << 62)
+    assert timing.decode_run(2, [500, 5000], 0, 1) == ([0], [4321], 4321)  # the second is never reached

@@ -12,13 +12,12 @@ from typing import Literal
 import numpy as np
 
 from engine.serving.cluster.merge import merge_records
+from engine.serving.cluster.routers import Router
 from engine.serving.contract import Batch, Finished, ServedRequest, ServerRecord, Stepped
 from engine.timing.contract import PassTimeSource
 
 _NEVER = 1 << 62
 Price = Literal["slowest", "combined"]
-Placement = Callable[[ServedRequest, Sequence[Stepped]], int]
-"""Says which rank serves a request."""
 
 
 class LockstepServer:
@@ -30,15 +29,16 @@ class LockstepServer:
         price: ``slowest``, every rank's batch is priced for itself and the longest counts; ``combined``, requests and
             tokens of all ranks are priced as one batch, since all experts see them, that reads the KV of the rank with
             most, as each attends over its own.
-        place: which rank serves a request.
+        router: which rank serves a request.
     """
 
-    def __init__(self, ranks: Sequence[Stepped], timing: PassTimeSource, price: Price, place: Placement) -> None:
+    def __init__(self, ranks: Sequence[Stepped], timing: PassTimeSource, price: Price, router: Router) -> None:
         self.ranks = ranks
         self._timing = timing
         self._price = _PRICES[price]
-        self._place = place
-        self._rank_of: dict[int, Stepped] = {}
+        self._router = router
+        self._in_flight = [0] * len(ranks)
+        self._rank_of: dict[int, int] = {}  # of each request in flight
         self._step = 0
         # By rank, its passes in runs that follow each other: step of the first, and how many.
         self._runs: list[list[list[int]]] = [[] for _ in ranks]
@@ -54,13 +54,17 @@ class LockstepServer:
         Raises:
             GapscopeError: it can never fit the pool of a rank.
         """
-        rank = self.ranks[self._place(request, self.ranks)]
-        self._rank_of[request.index] = rank
-        rank.receive(request, now_ns)
+        number = self._router.choose(request, self._in_flight)
+        self.ranks[number].receive(request, now_ns)
+        self._rank_of[request.index] = number
+        self._in_flight[number] += 1
 
     def abort(self, index: int, now_ns: int) -> None:
         """Drop a waiting or running request; a finished one is left alone."""
-        self._rank_of[index].abort(index, now_ns)
+        number = self._rank_of.pop(index, None)
+        if number is not None:
+            self.ranks[number].abort(index, now_ns)
+            self._in_flight[number] -= 1
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
         """Take steps until a request finishes or the next would start at or after ``until_ns``."""
@@ -79,6 +83,8 @@ class LockstepServer:
                 self._note(number, steps)
             self._step += steps
             finished = [done for rank in ranks for done in rank.let_go(now_ns)]
+            for done in finished:
+                self._in_flight[self._rank_of.pop(done.index)] -= 1
             if finished or now_ns >= until or not self.has_work:
                 return now_ns, finished
 
@@ -145,15 +151,3 @@ _PRICES: dict[str, Callable[[PassTimeSource, Sequence[Batch]], int]] = {"slowest
 def _only(values: Iterable[int]) -> int:
     (value,) = values
     return value
-
-
-def round_robin() -> Placement:
-    """One rank after the other, in order of arrival."""
-    count = 0
-
-    def place(request: ServedRequest, ranks: Sequence[Stepped]) -> int:
-        nonlocal count
-        count += 1
-        return (count - 1) % len(ranks)
-
-    return place
