@@ -78,6 +78,7 @@ def _boolean(value: Any) -> bool:
 
 GROUPS: dict[str, str] = {
     "client": "Client: lanes, phases and latency terms",
+    "phases": "Phases: trajectory cuts, primers, and idle caps",
     "host": "Host: what frontend and client add before something is seen",
     "scheduler": "Scheduler",
     "capacity": "KV capacity",
@@ -91,8 +92,30 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "lanes",
         "client",
-        "lanes: closed loop; trace: each play starts when it arrived in the recording, whatever the load",
-        choices=("lanes", "trace"),
+        "lanes: closed loop of sessions; trace: each play starts when it arrived in the recording; concurrency: as "
+        "many requests in flight as there are lanes, each for itself, without think times; poisson, constant: plays "
+        "start at arrival_rate; the last three in the order of the trace",
+        choices=("lanes", "trace", "concurrency", "poisson", "constant"),
+    ),
+    Knob(
+        "arrival_rate",
+        float,
+        1.0,
+        "client",
+        "poisson and constant arrivals: plays that start per second; requests where each play is one request",
+        "plays/s",
+        0.000001,
+        1_000_000,
+    ),
+    Knob(
+        "client_seed",
+        int,
+        0,
+        "client",
+        "seed of poisson arrivals and of trajectory cuts",
+        "",
+        0,
+        2**53 - 1,
     ),
     Knob(
         "lanes",
@@ -166,8 +189,9 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "play",
         "client",
-        "content of a play that is played again; none: the same; play: fresh, shared system prompts included",
-        choices=("none", "play"),
+        "content of a play that is played again; none: the same; play: fresh, shared system prompts included; session: "
+        "every play shares nothing with any other",
+        choices=("none", "play", "session"),
     ),
     Knob("think_scale", float, 1.0, "client", "factor on recorded think times", "", 0, 1000),
     Knob(
@@ -203,6 +227,64 @@ KNOBS: tuple[Knob, ...] = (
     ),
     Knob(
         "host_model",
+    Knob(
+        "cut",
+        str,
+        "none",
+        "phases",
+        "where the first play of each lane begins; none: at its first turn; span: at a share of the time between its "
+        "first and last recorded start; turns: after a share of the turns of its root conversation",
+        choices=("none", "span", "turns"),
+    ),
+    Knob("cut_from", float, 0.25, "phases", "cuts are drawn evenly from this share on", "", 0, 1),
+    Knob("cut_to", float, 0.75, "phases", "up to this one", "", 0, 1),
+    Knob(
+        "prime",
+        bool,
+        False,
+        "phases",
+        "before the profile send the last turn before the cut of every conversation that goes on, for one output "
+        "token; the profile starts when all of that ended",
+    ),
+    Knob(
+        "warmup_requests",
+        int,
+        0,
+        "phases",
+        "after the primers of a lane send them again, in turn, so many requests one after the other",
+        "requests per lane",
+        0,
+        100_000,
+    ),
+    Knob(
+        "idle_cap",
+        str,
+        "none",
+        "phases",
+        "how idle times are shortened; per_trace: gaps between recorded starts of a play, before it is played; "
+        "system: what is due next is due earlier when nothing is in flight; they give different loads",
+        choices=("none", "per_trace", "system"),
+    ),
+    Knob(
+        "tree_idle_cap_s",
+        float,
+        0.0,
+        "phases",
+        "the longest gap of a play (per_trace), or the longest that nothing of it is in flight (system); 0: no limit",
+        "s",
+        0,
+        86_400,
+    ),
+    Knob(
+        "global_idle_cap_s",
+        float,
+        0.0,
+        "phases",
+        "idle_cap=system: the longest that nothing at all is in flight; 0: no limit",
+        "s",
+        0,
+        86_400,
+    ),
         str,
         "off",
         "host",
@@ -477,8 +559,7 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
                     "host_model=given."
                 )
             values[name] = BY_NAME[name].default
-    if values["wrap"] and not (values["duration_s"] and values["arrivals"] == "lanes"):
-        raise GapscopeError("Knob wrap=true needs an end and lanes: expected duration_s above 0 and arrivals=lanes.")
+    _settle_client(values, changes)
     _settle_engine(values, changes)
     if values["engine"] != "sglang" and values["max_num_batched_tokens"] < values["max_num_seqs"]:
         raise GapscopeError(
@@ -516,3 +597,53 @@ def _known(name: str) -> Knob:
     near = get_close_matches(name, BY_NAME, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise GapscopeError(f"Unknown knob {name!r}.{hint} `gapscope replay --help` lists all {len(KNOBS)} of them.")
+_HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("arrival_rate", "arrivals", ("poisson", "constant")),
+    ("cut_from", "cut", ("span", "turns")),
+    ("cut_to", "cut", ("span", "turns")),
+    ("prime", "cut", ("span", "turns")),
+    ("warmup_requests", "prime", (True,)),
+    ("tree_idle_cap_s", "idle_cap", ("per_trace", "system")),
+    ("global_idle_cap_s", "idle_cap", ("system",)),
+)
+"""Client knobs that need another to be one of these."""
+def _settle_client(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse loads that contradict themselves; what has no use becomes the default, or is refused where asked for."""
+    for name, other, needed in _HAS_EFFECT:
+        if values[other] not in needed and values[name] != BY_NAME[name].default:
+            if name in changes:
+                raise GapscopeError(
+                    f"Knob {name}={_said(values[name])} has no effect with {other}={_said(values[other])}: expected "
+                    f"{other}={' or '.join(_said(value) for value in needed)}."
+                )
+            values[name] = BY_NAME[name].default
+    arrivals = values["arrivals"]
+    if values["wrap"] and (not values["duration_s"] or arrivals == "trace"):
+        raise GapscopeError(
+            "Knob wrap=true needs an end, and plays that no recording times: expected duration_s above 0, and arrivals "
+            "other than trace."
+        )
+    for name in ("cut", "idle_cap"):
+        if values[name] not in ("none", "per_trace") and arrivals != "lanes":
+            raise GapscopeError(f"Knob {name}={values[name]} needs lanes: expected arrivals=lanes, not {arrivals}.")
+    if values["cut_from"] > values["cut_to"]:
+        raise GapscopeError(
+            f"Knob cut_from={values['cut_from']:g} is above cut_to={values['cut_to']:g}: expected a span from 0 to 1."
+        )
+    if values["prime"] and values["warmup_s"]:
+        raise GapscopeError(
+            f"Knob prime=true starts the profile when its requests ended, and warmup_s={values['warmup_s']:g} after a "
+            "time: expected one of them (warmup_s=0, or prime=false)."
+        )
+    if values["idle_cap"] == "per_trace" and (arrivals == "concurrency" or not values["tree_idle_cap_s"]):
+        raise GapscopeError(
+            "Knob idle_cap=per_trace: expected think times (no arrivals=concurrency) and a tree_idle_cap_s."
+        )
+    if values["idle_cap"] == "system" and not (values["tree_idle_cap_s"] or values["global_idle_cap_s"]):
+        raise GapscopeError("Knob idle_cap=system: expected a tree_idle_cap_s, a global_idle_cap_s, or both.")
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+

@@ -21,7 +21,7 @@ from engine.timing.contract import PassTimeSource
 from engine.traces import stored_trace
 from engine.traces.tree import Trace
 from engine.workload.hash_ids import block_keys_of
-from engine.workload.recorded import RecordedLoad
+from engine.workload.recorded import AS_RECORDED, RecordedLoad
 
 PHASE_KNOBS = ("warmup_s", "duration_s", "grace_s")
 ENOUGH = 0.5
@@ -110,9 +110,9 @@ class Pair:
         turns, left = recorded_turns(self.measured)
         recorded = knobs_from_run(self.measured)
         phases = {name: recorded[name] for name in PHASE_KNOBS if name in recorded}
-        values = knob_table.resolve(phases, layers.values)
+        values = knob_table.resolve({**AS_RECORDED, **phases}, layers.values)
         keys = block_keys_of(self.trace, values["block_size"])
-        load = RecordedLoad(turns, self.trace, keys, bust=values["cache_bust"] == "play")
+        load = RecordedLoad(turns, self.trace, keys, values["cache_bust"])
         if len(load) < ENOUGH * len(turns):
             why = "; ".join(f"{words}: {count:,}" for words, count in load.left.items())
             raise GapscopeError(

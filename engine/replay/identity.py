@@ -163,8 +163,7 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
             "client": {
                 "generator": "gapscope",
                 "version": package_version(),
-                "loop": "closed" if values["arrivals"] == "lanes" else "open by play, closed inside a play",
-                "warmup_policy": "by time",
+                **_client(values),
                 "cancel": "requests in flight after the grace are canceled",
                 "streaming": True,
             },
@@ -194,7 +193,30 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
 def _unused(values: Mapping[str, Any]) -> frozenset[str]:
     """Knobs that change nothing in a replay with these, or that are younger than its format and not set."""
     silent = {name for name, value in values.items() if value == knob_table.BY_NAME[name].default} - NAMED_ALWAYS
+    if values["engine"] == "sglang":
+        silent -= set(knob_table.SGLANG_ONLY)
+    if values["arrivals"] in ("poisson", "constant"):
+        silent |= {"lanes", "lane_assignment", "lane_stagger_ms"}
     return FREE_KNOBS | silent | (frozenset() if values["host_model"] == "given" else frozenset(knob_table.HOST_TERMS))
+
+
+def _client(values: Mapping[str, Any]) -> dict[str, Any]:
+    """When requests are sent, in the words of the record."""
+    at_a_rate = f"open by play, {values['arrivals']}, closed inside a play"
+    told: dict[str, Any] = {
+        "loop": {
+            "lanes": "closed",
+            "trace": "open by play, closed inside a play",
+            "concurrency": "closed, a request for itself, without think times",
+        }.get(values["arrivals"], at_a_rate),
+        "warmup_policy": "by time",
+    }
+    if values["cut"] != "none":
+        told["trajectory_cuts"] = [values["cut_from"], values["cut_to"], values["cut"]]
+    if values["prime"]:
+        told["primer"] = "the last turn before the cut of each conversation that goes on, one output token"
+        told["warmup_policy"] = "by count; the profile starts when all requests ended"
+    return told
 
 
 def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from engine.bundle import Bundle, BundleWriter, Check, slugify
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.replay.identity import About, identity_of, knobs_from_run, lineage_of
+from engine.replay.origin import move_back
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables, usable_blocks
 from engine.serving import make_server
@@ -22,10 +23,11 @@ from engine.serving.rules import SglangRules
 from engine.timing import build_timing
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
-from engine.workload.client import ClosedLoopClient
+from engine.workload.client import Client
 from engine.workload.hash_ids import block_keys_of
 from engine.workload.recorded import RecordedClient
 
+from engine.workload.primed import PrimedClient, make_client
 __all__ = ["Canceled", "knobs_from_run", "replay", "resolve_host_terms", "simulate"]
 
 Progress = Callable[[int, float, int, int], None]
@@ -109,7 +111,7 @@ def simulate(
     begun, begun_cpu = time.perf_counter(), time.process_time()
     with collector_paused():
         keys = block_keys_of(trace, values["block_size"]) if client is None else client.keys
-        sender = ClosedLoopClient(trace, values, keys) if client is None else client
+        sender = make_client(trace, values, keys) if client is None else client
         if server is None:
             server = make_server(server_config(values), timing, values["core"])
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
@@ -119,7 +121,7 @@ def simulate(
     return ReplayResult(trace, asked, values, timing, keys, sender, record, aborted, host)
 
 
-def _run(client: ClosedLoopClient, server: Server, watch: _Watch | None) -> dict[int, int]:
+def _run(client: Client, server: Server, watch: _Watch | None) -> dict[int, int]:
     """The event loop; returns when the engine dropped each request that the client canceled."""
     aborted: dict[int, int] = {}
     now = client.start_ns
@@ -133,6 +135,10 @@ def _run(client: ClosedLoopClient, server: Server, watch: _Watch | None) -> dict
         if server.has_work:
             if watch and (until is None or until > now + LOOK_EVERY_NS):
                 until = now + LOOK_EVERY_NS  # stopping between two passes changes nothing
+        if isinstance(sender, PrimedClient):
+            by = sender.rebase()
+            move_back(record, by)
+            aborted = {index: time - by for index, time in aborted.items()}
             now, finished = server.advance(now, until)
             for done in finished:
                 client.finished(done)
@@ -246,7 +252,10 @@ def write(
 
 def _qualification(result: ReplayResult) -> list[Check]:
     client = result.client
-    if client.deadline_ns is None or result.knobs["arrivals"] != "lanes" or isinstance(client, RecordedClient):
+    if values["idle_cap"] == "system":
+        wanted.append(("idle_shifts", tables.idle_shifts))
+    closed = result.knobs["arrivals"] in ("lanes", "concurrency")
+    if client.deadline_ns is None or not closed or isinstance(client, RecordedClient):
         return []
     if client.exhausted_ns is None:
         return [Check("trace_outlasts_profile", "pass", "")]

@@ -13,9 +13,10 @@ from engine.serving.cluster import pass_ranges
 from engine.serving.contract import ServerRecord
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
-from engine.workload.client import ClosedLoopClient
+from engine.workload.client import Client
 from engine.workload.content import BlockKeys
 
+from engine.workload.primed import PRIMER_TOKENS
 Ints = npt.NDArray[np.int64]
 NONE = -1
 """Stands for *none* in columns of pass indices."""
@@ -52,7 +53,7 @@ class ReplayResult:
     knobs: dict[str, Any]
     timing: PassTimeSource
     keys: BlockKeys
-    client: ClosedLoopClient
+    client: Client
     record: ServerRecord
     aborted_ns: dict[int, int]
     host: dict[str, float] = field(default_factory=dict)
@@ -75,9 +76,16 @@ class ReplayResult:
 
     @property
     def phases(self) -> list[Phase]:
-        """Warm-up, profile, grace and drain, as far as the replay has them."""
+        """Primers, warm-up, profile, grace and drain, as far as the replay has them.
+
+        Where lanes prime themselves and warm up side by side, the warm-up begins when the last primer ended.
+        """
         client, end = self.client, self.end_ns
-        phases = [Phase("warmup", client.start_ns, 0)] if client.start_ns < 0 else []
+        primers = [client.sent.end_ns[n] for n, (phase, _) in enumerate(client.primed) if phase == "primer"]
+        primed = max(primers, default=client.start_ns)
+        phases = [Phase("primer", client.start_ns, primed)] if primers else []
+        if primed < 0:
+            phases.append(Phase("warmup", primed, 0))
         if client.deadline_ns is None or client.cancel_ns is None:
             return [*phases, Phase("profile", 0, end)]
         phases.append(Phase("profile", 0, client.deadline_ns))
@@ -94,6 +102,12 @@ class ReplayResult:
 
     def responses(self) -> Responses:
         """Token-sampling passes as the clients saw them.
+
+    def asked_tokens(self) -> Ints:
+        """Output tokens that were asked of each request."""
+        sent, primed = self.client.sent, len(self.client.primed)
+        turns = [c.conversation.turns[t].output_tokens for c, t in zip(sent.conversation, sent.turn, strict=True)]
+        return np.array([PRIMER_TOKENS] * primed + turns[primed:], np.int64)
 
         Who gave up at a time still saw what reached it at that very time.
         """

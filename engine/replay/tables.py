@@ -46,6 +46,8 @@ class Tables:
         self.result = result
         self.responses = result.responses()
         self._workers = Workers(result.record, worker_names(result.knobs))
+        for index, (phase, number) in enumerate(result.client.primed):
+            self._names[index] += f"~{phase}{number}"
         sent = result.client.sent
         self._names = [
             request_name(c.conversation.conversation_id, turn, c.live.incarnation)
@@ -71,7 +73,6 @@ class Tables:
         talks = [c.conversation for c in sent.conversation]
         plays = [c.live for c in sent.conversation]
         prompt = result.prompt_tokens()
-        asked = np.array([c.turns[t].output_tokens for c, t in zip(talks, sent.turn, strict=True)], np.int64)
         admitted = served["first_admit_pass"] >= 0
         dispatched = np.array(sent.dispatched_ns, np.int64)
         spawned_by = [c.spawned_by for c in sent.conversation]
@@ -87,7 +88,7 @@ class Tables:
             "lane": numbers(np.array([p.lane for p in plays], np.int64)),
             "parent_request_id": texts([self._names[index] if index >= 0 else None for index in spawned_by]),
             "agent_depth": numbers(np.array([c.depth for c in talks], np.int64)),
-            "phase": coded(dispatched >= 0, ("warmup", "profile")),
+            "phase": coded(self._phases(dispatched), ("primer", "warmup", "profile")),
             "status": coded(~np.array(sent.ok, np.bool_), ("ok", "canceled")),
             **self._workers.of_requests(),
             "scheduled_ns": numbers(np.array(sent.scheduled_ns, np.int64)),
@@ -99,7 +100,7 @@ class Tables:
             "end_ns": numbers(np.array(sent.end_ns, np.int64)),
             "released_ns": numbers(self._released()),
             "input_tokens": numbers(prompt),
-            "requested_output_tokens": numbers(asked),
+            "requested_output_tokens": numbers(result.asked_tokens()),
             "output_tokens": numbers(responses.tokens),
             "cached_tokens": numbers(served["cached_tokens"], admitted),
             "recomputed_tokens": numbers(served["recomputed_tokens"]),
@@ -243,6 +244,26 @@ class Tables:
             "sites": coded(times.sites[order[at]], times.site_names),
         }
         return as_table(columns)
+
+    def idle_shifts(self) -> pa.Table:
+        """One row per idle time that the client cut short."""
+        shifts = self.result.client.shifts
+        columns = {
+            "time_ns": numbers(np.array([s.time_ns for s in shifts], np.int64)),
+            "play_id": texts(
+                [None if s.live is None else play_name(s.live.play.source_trace_id, s.live.incarnation) for s in shifts]
+            ),
+            "shift_ns": numbers(np.array([s.shift_ns for s in shifts], np.int64)),
+            "timers": numbers(np.array([s.timers for s in shifts], np.int64)),
+        }
+        return as_table(columns)
+
+    def _phases(self, dispatched_ns: Ints) -> Ints:
+        """Phase of each request (primer, warm-up, profile): by dispatch, or as its client says."""
+        phases = np.where(dispatched_ns >= 0, 2, 1)
+        primed = [phase != "primer" for phase, _ in self.result.client.primed]
+        phases[: len(primed)] = primed
+        return phases
 
     def _released(self) -> Ints:
         """When the engine let each request go: at the end of its last pass, or when it learned of the cancel."""

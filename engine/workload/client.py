@@ -1,133 +1,103 @@
-"""Closed-loop client: lanes play the trace's conversation trees on the simulated clock.
+"""The client: plays the trace's conversation trees on the simulated clock.
 
-* A turn is *scheduled* at ``ready + think``, sent ``dispatch_lag`` later, and reaches the engine ``request_latency``
-  after that. A response ends at the client ``response_latency`` after the pass that sampled its last token.
-* ``ready`` of a turn is the end of the previous response of its conversation, or of the last child that the previous
-  turn spawned. Children start when the response that spawned them ended; a lane's first turn starts with its lane.
-* A lane holds one play until its root conversation, joins included, ended; then it takes the next at once.
+* A turn is *scheduled* when everything that it waits for is over (:mod:`engine.workload.graph`): by default its think
+  time after the previous response of its conversation, or after the last child that the previous turn spawned; where
+  the trace says what waits for what, when the last of its edges fires. It is sent ``dispatch_lag`` later and reaches
+  the engine ``request_latency`` after that. A response ends at the client ``response_latency`` after the pass that
+  sampled its last token. A turn that continues a request in flight is not scheduled before that one ends.
+* A lane holds one play until nothing of it is due or in flight; then it takes the next at once. What waits for a
+  canceled turn is never sent.
 * The host model (:mod:`engine.workload.host`) delays what the client sees, and so what follows from it.
 * Nothing is sent at or after the admission deadline. What is in flight a grace later is canceled; the engine learns of
-  that like of a request, between two passes. A canceled turn ends its conversation.
+  that like of a request, between two passes.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
 from engine.errors import GapscopeError
 from engine.serving.contract import Finished, ServedRequest
-from engine.traces.tree import Conversation, Play, Trace
-from engine.workload.content import BlockKeys, Mark, Walk
+from engine.traces.tree import Trace
+from engine.workload.content import BlockKeys, Walk
+from engine.workload.corpus import Corpus, lane_starts, single_requests
+from engine.workload.cut import Cut, cut_by_span, cut_by_turns
+from engine.workload.draws import uniform
+from engine.workload.graph import PlayGraph, follows_itself, recorded_starts
 from engine.workload.host import HostModel
+from engine.workload.idle import IdleCaps, IdleShift, excess_ns, gap_cap_ns
+from engine.workload.live import LiveConversation, LivePlay, LiveTree, Sent, content_number
+from engine.workload.timers import Timers
 
 MS = 1_000_000
 S = 1_000_000_000
 
 
-class LivePlay:
-    """A play that a lane has taken; ``incarnation`` counts how often the trace was wrapped before."""
-
-    __slots__ = ("by_id", "incarnation", "lane", "play", "sent")
-
-    def __init__(self, play: Play, lane: int, incarnation: int) -> None:
-        self.play = play
-        self.lane = lane
-        self.incarnation = incarnation
-        self.sent = 0
-        conversations = play.conversations
-        self.by_id = {c.conversation_id: c for c in conversations} if len(conversations) > 1 else {}
-
-
-class LiveConversation:
-    """A conversation in progress: the turn that comes next and the number of children that it waits for."""
-
-    __slots__ = ("conversation", "live", "parent", "pending", "spawned_by", "turn", "walk")
-
-    def __init__(
-        self, live: LivePlay, conversation: Conversation, walk: Walk, parent: LiveConversation | None, spawned_by: int
-    ) -> None:
-        self.live = live
-        self.conversation = conversation
-        self.walk = walk
-        self.parent = parent
-        self.spawned_by = spawned_by
-        self.turn = 0
-        self.pending = 0
-
-
-class Sent:
-    """Every request that reached the engine, in that order: one column per fact, one row per request index.
-
-    ``end_ns`` is -1 while the response has not ended; ``ok`` is False for what was canceled; ``spawned_by`` is the
-    index of the request whose response started the conversation, -1 for a root.
-    """
-
-    def __init__(self) -> None:
-        self.conversation: list[LiveConversation] = []
-        self.turn: list[int] = []
-        self.scheduled_ns: list[int] = []
-        self.dispatched_ns: list[int] = []
-        self.end_ns: list[int] = []
-        self.ok: list[bool] = []
-
-    def __len__(self) -> int:
-        return len(self.turn)
-
-
-class ClosedLoopClient:
+class Client:
     """The client of one replay.
 
     The event loop asks :attr:`next_ns` when something will reach the engine, hands it over with :meth:`due` and
     :meth:`aborts`, and reports what finished with :meth:`finished`. ``knobs`` are complete (``engine.knobs``);
     latencies that are negative count as 0.
+
+    ``primed`` has the phase of each request that was sent before the profile by count, not by time, with its number in
+    its lane: those are the first of ``sent``, as many as it has. ``shifts`` are the idle times that were cut short.
+
+    Raises:
+        GapscopeError: the trace does not record what the knobs need (arrivals, starts).
     """
 
     def __init__(self, trace: Trace, knobs: Mapping[str, Any], keys: BlockKeys) -> None:
         self.trace = trace
         self.sent = Sent()
         self.plays: list[LivePlay] = []
+        self.primed: Sequence[tuple[str, int]] = ()
+        self.shifts: list[IdleShift] = []
         self.exhausted_ns: int | None = None  # when a lane first found no play left
         self.start_ns = -_ns(knobs["warmup_s"], S)
         self.deadline_ns = _ns(knobs["duration_s"], S) or None
         self.cancel_ns = None if self.deadline_ns is None else self.deadline_ns + _ns(knobs["grace_s"], S)
         self.host = HostModel.of(knobs)
-        self._lag_ns = _ns(knobs["dispatch_lag_ms"], MS)
-        self._request_latency_ns = _ns(knobs["request_latency_ms"], MS)
-        self._think_scale = float(knobs["think_scale"])
-        self._wrap = bool(knobs["wrap"])
-        self._bust = knobs["cache_bust"] == "play"
+        self._knobs = knobs
         self._keys = keys
-        self._queue: list[tuple[int, int, LiveConversation, int]] = []  # at the engine, order of creation, ., scheduled
-        self._created = 0
+        self._request_latency_ns = _ns(knobs["request_latency_ms"], MS)
+        self._caps = IdleCaps.of(knobs)
+        lag_ns = _ns(knobs["dispatch_lag_ms"], MS)
+        self._timers = Timers(lag_ns, self._request_latency_ns, movable=self._caps is not None)
+        self._timers.deadline_ns = self.deadline_ns
+        self._think_scale = float(knobs["think_scale"])
+        self._gap_cap_ns = gap_cap_ns(knobs)
+        self._cache_bust = str(knobs["cache_bust"])
+        self._cuts = "" if knobs["cut"] == "none" else str(knobs["cut"])
+        every = self._caps is not None or self._gap_cap_ns > 0
+        self._branched = {n for n, play in enumerate(trace.plays) if every or not follows_itself(play)}
+        self._graphs: dict[int, PlayGraph] = {}  # by number of the play
+        self._trees: dict[int, LiveTree] = {}  # those in progress, by lane; kept where there are idle caps
         self._ended: list[tuple[int, int, int]] = []  # not yet followed: end at the client, order of finish, request
         self._num_ended = 0
         self._open: dict[int, LiveConversation] = {}
         self._canceled = False
-        self._shared_cursor = knobs["lane_assignment"] == "cursor"
-        if knobs["arrivals"] == "lanes":
-            stagger = _ns(knobs["lane_stagger_ms"], MS)
-            starts = [(self.start_ns + lane * stagger, lane) for lane in range(int(knobs["lanes"]))]
-        else:  # a lane for every play, since nothing makes a play wait
-            self._wrap = self._shared_cursor = False
-            arrivals = [play.arrival_ns for play in trace.plays if play.arrival_ns is not None]
-            if len(arrivals) < len(trace.plays):
-                raise GapscopeError(
-                    f"Knob arrivals=trace: {len(trace.plays) - len(arrivals)} of the {len(trace.plays)} plays of "
-                    f"{trace.name} have no arrival time; expected a trace with timestamps, or arrivals=lanes."
-                )
-            first = min(arrivals)
-            starts = sorted((self.start_ns + at - first, lane) for lane, at in enumerate(arrivals))
-        self._starts = deque(starts)
-        self._lanes = len(starts)
-        self._taken = [0] * self._lanes  # plays, by lane; a shared cursor counts in [0]
+        self._starts = deque(lane_starts(trace, knobs, self.start_ns, self.deadline_ns))
+        self._goes_on = knobs["arrivals"] in ("lanes", "concurrency")  # a lane that is free takes the next play
+        self._requests = single_requests(trace) if knobs["arrivals"] == "concurrency" else None
+        self._walks: dict[tuple[int, int, int], Walk] = {}  # of single requests
+        self._corpus = Corpus(
+            len(trace.plays) if self._requests is None else len(self._requests),
+            max(1, len(self._starts)),
+            shared=self._requests is not None or (self._goes_on and knobs["lane_assignment"] == "cursor"),
+            wrap=bool(knobs["wrap"]),
+        )
+        if self._gap_cap_ns or self._cuts == "span":
+            self._check_starts()
 
     @property
     def next_ns(self) -> int | None:
         """When the client will act next; None: not before a request finishes."""
-        at = self._queue[0][0] if self._queue else None
+        queue = self._timers.queue
+        at = queue[0][0] if queue else None
         if self._starts and (at is None or self._starts[0][0] < at):
             at = self._starts[0][0]
         if self._ended and (at is None or self._ended[0][0] < at):
@@ -145,21 +115,29 @@ class ClosedLoopClient:
             self._follow(index, end)
         if self._starts and self._starts[0][0] <= now_ns:
             self._start_lanes(now_ns)
+            if self._caps:
+                self._cap_idle(now_ns)
         out = []
-        queue, sent, block_keys = self._queue, self.sent, ServedRequest
+        queue, sent, latency = self._timers.queue, self.sent, self._request_latency_ns
         while queue and queue[0][0] <= now_ns:
-            at, _, live, scheduled = heappop(queue)
-            index, turn, walk = len(sent.turn), live.turn, live.walk
-            sent.conversation.append(live)
+            at, _, talk, turn, scheduled = heappop(queue)
+            live = talk.live
+            if live.graph is not None and self._held(talk, turn, scheduled, at - latency):
+                continue
+            index, walk = len(sent.turn), talk.walk
+            sent.conversation.append(talk)
             sent.turn.append(turn)
             sent.scheduled_ns.append(scheduled)
-            sent.dispatched_ns.append(at - self._request_latency_ns)
+            sent.dispatched_ns.append(at - latency)
             sent.end_ns.append(-1)
             sent.ok.append(False)
-            live.live.sent += 1
-            self._open[index] = live
-            output = live.conversation.turns[turn].output_tokens
-            out.append(block_keys(index, walk.prompt_tokens[turn], output, walk.keys[turn]))
+            live.sent += 1
+            self._open[index] = talk
+            output = talk.conversation.turns[turn].output_tokens
+            if live.graph is not None:
+                self._dispatched(talk, turn, index, at - latency)
+            prompt, keys = walk.prompt_tokens[turn], walk.keys[turn]
+            out.append(ServedRequest(index, prompt, output, keys, None, live.number, talk.spawned_by))
         return out
 
     def aborts(self, now_ns: int) -> list[int]:
@@ -197,82 +175,231 @@ class ClosedLoopClient:
         first = done.first_token_ns + self.host.first_ns(prompt - done.cached_tokens)
         return max(done.end_ns, first) + self.host.chunk_ns
 
-    def _follow(self, index: int, end: int) -> None:
-        """What the client does when a response ended: children, the next turn, the parent, or the next play."""
-        live = self.sent.conversation[index]
-        spawn = live.conversation.turns[live.turn].spawn
-        live.turn += 1
-        if not spawn:
-            self._proceed(live, end)
-            return
-        live.pending = len(spawn)
-        for name in spawn:
-            child = live.live.by_id[name]
-            base = live.walk.marks.get(live.turn - 1) if child.mode == "fork" else None
-            self._begin(live.live, child, base, live, index, end)
-
     @property
     def never_issued(self) -> int:
-        """Turns that were not sent, of the plays of which at least one was."""
-        return sum(sum(len(c.turns) for c in p.play.conversations) - p.sent for p in self.plays if p.sent)
+        """Turns that were not sent, of the plays of which at least one was; history is not counted."""
+        return sum(play.turns - play.sent for play in self.plays if play.begun)
+
+    # What follows from an event.
+
+    def _follow(self, index: int, end_ns: int) -> None:
+        """What the client does when a response ended: what waited for it, or the lane's next play."""
+        talk = self.sent.conversation[index]
+        live = talk.live
+        if isinstance(live, LiveTree):
+            self._fire(live, talk.first + self.sent.turn[index], end_ns)
+            drained = not live.active
+        else:
+            turn = self.sent.turn[index] + 1
+            drained = turn == talk.stop
+            if not drained:
+                self._timers.arm(talk, turn, end_ns + self._think_ns(talk, turn))
+        if drained:
+            self._trees.pop(live.lane, None)
+            if self._starts:
+                self._start_lanes(end_ns)  # a shared cursor serves who came first
+            if self._goes_on:
+                self._take(live.lane, end_ns)
+        if self._caps:
+            self._cap_idle(end_ns, live)
+
+    def _fire(self, live: LiveTree, node: int, end_ns: int) -> None:
+        """A response of a tree ended: fire the edges from it, and let go who waits to continue it."""
+        live.active -= 1
+        live.in_flight -= 1
+        self._fire_edges(live, live.graph.on_completion[node], end_ns)
+        for other, due in live.held.pop(node, ()):
+            self._arm_node(live, other, max(due, end_ns))
+            live.active -= 1  # it was counted when it was due first
+
+    def _fire_edges(self, live: LiveTree, edges: Sequence[tuple[int, int]], at_ns: int) -> None:
+        due, waits = live.due_ns, live.waits
+        for node, delay in edges:
+            due[node] = max(due[node], at_ns + delay)
+            waits[node] -= 1
+            if not waits[node]:
+                self._arm_node(live, node, due[node])
+
+    def _arm_node(self, live: LiveTree, node: int, due_ns: int) -> None:
+        not_before = live.graph.not_before[node]
+        if not_before >= 0:
+            due_ns = max(due_ns, live.begin_ns + not_before)
+        live.active += 1
+        self._timers.arm(self._talk(live, live.graph.conversation[node]), live.graph.turn[node], due_ns)
+
+    def _held(self, talk: LiveConversation, turn: int, scheduled_ns: int, dispatch_ns: int) -> bool:
+        """Whether this turn continues a request whose response has not ended at its dispatch; then it waits for it."""
+        live = talk.live
+        assert isinstance(live, LiveTree)
+        node = talk.first + turn
+        before = live.graph.extends[node]
+        index = -1 if before < 0 else live.index[before]
+        if index < 0:
+            return False
+        if index in self._open:
+            live.held.setdefault(before, []).append((node, scheduled_ns))
+            return True
+        end = self.sent.end_ns[index]
+        if end > dispatch_ns:
+            self._timers.arm(talk, turn, max(scheduled_ns, end))
+        return end > dispatch_ns
+
+    def _dispatched(self, talk: LiveConversation, turn: int, index: int, at_ns: int) -> None:
+        live = talk.live
+        assert isinstance(live, LiveTree)
+        node = talk.first + turn
+        live.in_flight += 1
+        live.index[node] = index
+        if talk.parent is not None and talk.spawned_by < 0:
+            talk.spawned_by = live.index[talk.parent.first + (talk.conversation.after_turn or 0)]
+        self._fire_edges(live, live.graph.on_dispatch[node], at_ns)
+
+    # Plays and lanes.
 
     def _start_lanes(self, until_ns: int) -> None:
         while self._starts and self._starts[0][0] <= until_ns:
             at, lane = self._starts.popleft()
-            self._take(lane, at)
+            self._take(lane, at, first=True)
 
-    def _take(self, lane: int, now_ns: int) -> None:
-        """Give a free lane its next play, if there is one."""
+    def _take(self, lane: int, now_ns: int, first: bool = False) -> None:
+        """Give a free lane its next play, if there is one; ``first`` is where trajectories are cut."""
         if self.deadline_ns is not None and now_ns >= self.deadline_ns:
             return
-        slot = 0 if self._shared_cursor else lane
-        number = self._taken[slot] if self._shared_cursor else lane + self._taken[slot] * self._lanes
-        incarnation, at = divmod(number, len(self.trace.plays))
-        if incarnation and not self._wrap:
+        taken = self._corpus.take(lane)
+        if taken is None:
             if self.exhausted_ns is None:
                 self.exhausted_ns = now_ns
             return
-        self._taken[slot] += 1
-        live = LivePlay(self.trace.plays[at], lane, incarnation)
-        self.plays.append(live)
-        self._begin(live, live.play.conversations[0], None, None, -1, now_ns)
+        incarnation, at = taken
+        if self._requests is None:
+            live = self._live(at, lane, incarnation, first)
+            live.number = len(self.plays)
+            self.plays.append(live)
+            self._begin(live, now_ns)
+        else:
+            self._single(*self._requests[at], lane, incarnation, now_ns)
 
-    def _begin(
-        self,
-        live: LivePlay,
-        conversation: Conversation,
-        base: Mark | None,
-        parent: LiveConversation | None,
-        spawned_by: int,
-        ready_ns: int,
-    ) -> None:
-        walk = self._keys.walk(conversation, base, live.incarnation if self._bust else 0)
-        self._send(LiveConversation(live, conversation, walk, parent, spawned_by), ready_ns)
+    def _live(self, number: int, lane: int, incarnation: int, first: bool) -> LivePlay:
+        play = self.trace.plays[number]
+        content = self._content(number, incarnation) if incarnation or self._cache_bust == "session" else 0
+        cut = self._cut(number, lane) if first and self._cuts else None
+        if cut is None and number not in self._branched:
+            return LivePlay(play, lane, incarnation, content)
+        return LiveTree(play, lane, incarnation, content, self._graph(number), cut)
 
-    def _proceed(self, live: LiveConversation, ready_ns: int) -> None:
-        """Go on after a response, or after the last child joined: the next turn, the parent, or the next play."""
-        while live.turn == len(live.conversation.turns):
-            if live.parent is None:
-                if self._starts:
-                    self._start_lanes(ready_ns)  # a shared cursor serves who came first
-                self._take(live.live.lane, ready_ns)
-                return
-            live = live.parent
-            live.pending -= 1
-            if live.pending:
-                return
-        self._send(live, ready_ns)
+    def _graph(self, number: int) -> PlayGraph:
+        graph = self._graphs.get(number)
+        if graph is None:
+            graph = PlayGraph(self.trace.plays[number], self._think_scale, self._gap_cap_ns)
+            self._graphs[number] = graph
+        return graph
 
-    def _send(self, live: LiveConversation, ready_ns: int) -> None:
-        think = live.conversation.turns[live.turn].think_ns
-        if self._think_scale != 1.0:
-            think = round(think * self._think_scale)
-        scheduled = ready_ns + think
-        dispatched = scheduled + self._lag_ns
-        if self.deadline_ns is not None and dispatched >= self.deadline_ns:
+    def _cut(self, number: int, lane: int) -> Cut:
+        low, high = self._knobs["cut_from"], self._knobs["cut_to"]
+        name = self.trace.plays[number].source_trace_id
+        share = low + (high - low) * uniform(self._knobs["client_seed"], "cut", name, lane, 0)
+        return (cut_by_span if self._cuts == "span" else cut_by_turns)(self._graph(number), share)
+
+    def _content(self, number: int, incarnation: int) -> int:
+        return content_number(self._cache_bust, number, incarnation, len(self.trace.plays))
+
+    def _begin(self, live: LivePlay, now_ns: int) -> None:
+        """Start a play, or go on with it from where it was cut."""
+        if isinstance(live, LiveTree):
+            for node in live.begin(now_ns):
+                self._arm_node(live, node, live.due_ns[node])
+            if self._caps:
+                self._trees[live.lane] = live
+                self._cap_tree(live, now_ns)
             return
-        self._created += 1
-        heappush(self._queue, (dispatched + self._request_latency_ns, self._created, live, scheduled))
+        conversation = live.play.conversations[0]
+        talk = LiveConversation(live, conversation, self._keys.walk(conversation, None, live.content), None, -1)
+        self._timers.arm(talk, 0, now_ns + self._think_ns(talk, 0))
+
+    def _single(self, number: int, at: int, turn: int, lane: int, incarnation: int, now_ns: int) -> None:
+        """Send one request of the trace for itself."""
+        live = LivePlay(self.trace.plays[number], lane, incarnation, self._content(number, incarnation))
+        live.turns, live.number = 1, len(self.plays)
+        self.plays.append(live)
+        conversation = live.play.conversations[at]
+        talk = LiveConversation(live, conversation, self._single_walk(number, at, live.content), None, -1)
+        talk.stop = turn + 1
+        self._timers.arm(talk, turn, now_ns)
+
+    def _single_walk(self, number: int, at: int, content: int) -> Walk:
+        walk = self._walks.get((number, at, content))
+        if walk is None:
+            conversations = self.trace.plays[number].conversations
+            conversation, base = conversations[at], None
+            if conversation.mode == "fork" and conversation.parent is not None and conversation.after_turn is not None:
+                names = [c.conversation_id for c in conversations]
+                above = self._single_walk(number, names.index(conversation.parent), content)
+                base = above.marks.get(conversation.after_turn)
+            walk = self._walks[number, at, content] = self._keys.walk(conversation, base, content)
+        return walk
+
+    def _talk(self, live: LiveTree, number: int) -> LiveConversation:
+        """The conversation of a tree in progress, after those that it was spawned from."""
+        talk = live.talks[number]
+        if talk is None:
+            conversation, above = live.play.conversations[number], live.graph.parent[number]
+            parent = base = None
+            if above >= 0:
+                parent = self._talk(live, above)
+                if conversation.mode == "fork" and conversation.after_turn is not None:
+                    base = parent.walk.marks.get(conversation.after_turn)
+            walk = self._keys.walk(conversation, base, live.content)
+            talk = LiveConversation(live, conversation, walk, parent, -1, live.graph.first[number])
+            live.talks[number] = talk
+        return talk
+
+    def _think_ns(self, talk: LiveConversation, turn: int) -> int:
+        think = talk.conversation.turns[turn].think_ns
+        return think if self._think_scale == 1.0 else round(think * self._think_scale)
+
+    # Idle caps.
+
+    def _cap_idle(self, now_ns: int, live: LivePlay | None = None) -> None:
+        """Nothing of this play, or nothing at all, may be in flight from now on: do not let it last too long."""
+        assert self._caps is not None
+        if isinstance(live, LiveTree):
+            self._cap_tree(live, now_ns)
+        if self._open or self._ended:
+            return
+        times = [t for t in (self._timers.first_ns(), self._starts[0][0] if self._starts else None) if t is not None]
+        excess = excess_ns(now_ns, min(times, default=None), self._caps.global_ns)
+        if excess > 0:
+            timers = self._timers.forward(excess) + len(self._starts)
+            self._starts = deque((at - excess, lane) for at, lane in self._starts)
+            for tree in self._trees.values():
+                _move(tree, excess)
+            self.shifts.append(IdleShift(now_ns, None, excess, timers))
+
+    def _cap_tree(self, live: LiveTree, now_ns: int) -> None:
+        assert self._caps is not None
+        if live.in_flight or not live.active or not self._caps.tree_ns:
+            return
+        excess = excess_ns(now_ns, self._timers.first_ns(live), self._caps.tree_ns)
+        if excess > 0:
+            timers = self._timers.forward(excess, live)
+            _move(live, excess)
+            self.shifts.append(IdleShift(now_ns, live, excess, timers))
+
+    def _check_starts(self) -> None:
+        without = sum(not recorded_starts(play) for play in self.trace.plays)
+        if without:
+            asked = "cut=span" if self._cuts == "span" else "idle_cap=per_trace"
+            other = "cut=turns" if self._cuts == "span" else "idle_cap=system"
+            raise GapscopeError(
+                f"Knob {asked}: {without} of the {len(self.trace.plays)} plays of {self.trace.name} do not record when "
+                f"each request started; expected a trace with start times, or {other}."
+            )
+
+
+def _move(live: LiveTree, by_ns: int) -> None:
+    """Move what a play waits for besides its timers."""
+    live.begin_ns -= by_ns
+    live.due_ns = [due - by_ns for due in live.due_ns]
 
 
 def _ns(value: float, unit: int) -> int:

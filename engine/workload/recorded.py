@@ -14,8 +14,12 @@ from typing import Any
 
 from engine.serving.contract import Finished, ServedRequest
 from engine.traces.tree import Conversation, Trace
-from engine.workload.client import ClosedLoopClient, LiveConversation, LivePlay
+from engine.workload.client import Client
 from engine.workload.content import BlockKeys
+from engine.workload.live import LiveConversation, LivePlay, content_number
+
+AS_RECORDED: Mapping[str, Any] = {"cut": "none", "prime": False, "warmup_requests": 0, "idle_cap": "none"}
+"""Settings (``engine.knobs``) that have no use where requests are sent when a recording says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +54,10 @@ class RecordedLoad:
         turns: the recorded requests, in the order in which they were sent.
         trace: the workload that they were taken from.
         keys: names the blocks of the trace.
-        bust: a play that is played again has fresh content.
+        cache_bust: which plays share content, as the knob has it.
     """
 
-    def __init__(self, turns: Iterable[RecordedTurn], trace: Trace, keys: BlockKeys, bust: bool) -> None:
+    def __init__(self, turns: Iterable[RecordedTurn], trace: Trace, keys: BlockKeys, cache_bust: str) -> None:
         self.trace = trace
         self.keys = keys
         self.turns: list[RecordedTurn] = []
@@ -61,8 +65,9 @@ class RecordedLoad:
         self.plays: list[LivePlay] = []
         self.index: dict[str, int] = {}  # by request id
         self.left: Counter[str] = Counter()
-        self._bust = bust
+        self._cache_bust = cache_bust
         self._sources = {play.source_trace_id: play for play in trace.plays}
+        self._numbers = {play.source_trace_id: number for number, play in enumerate(trace.plays)}
         self._live: dict[str, LivePlay] = {}
         self._incarnations: Counter[str] = Counter()
         self._talks: dict[tuple[str, str], LiveConversation] = {}
@@ -94,6 +99,7 @@ class RecordedLoad:
         if not number and conversation.parent is not None and conversation.after_turn is not None:
             live.spawned_by = self._sent.get((play_id, conversation.parent, conversation.after_turn), -1)
         if not live.live.sent:
+            live.live.number = len(self.plays)
             self.plays.append(live.live)
         live.live.sent += 1
         self.index[turn.request_id] = index
@@ -109,7 +115,8 @@ class RecordedLoad:
             again = int(counter) if name == source and counter.isdecimal() else self._incarnations[source]
             self._incarnations[source] = again + 1
             lane = len(self._live) if turn.lane is None else turn.lane
-            live = self._live[play_id] = LivePlay(self._sources[source], lane, again)
+            content = content_number(self._cache_bust, self._numbers[source], again, len(self.trace.plays))
+            live = self._live[play_id] = LivePlay(self._sources[source], lane, again, content)
         return live
 
     def _talk(self, live: LivePlay, play_id: str, conversation: Conversation) -> LiveConversation:
@@ -122,13 +129,13 @@ class RecordedLoad:
                 parent = self._talk(live, play_id, above)
                 if conversation.mode == "fork" and conversation.after_turn is not None:
                     base = parent.walk.marks.get(conversation.after_turn)
-            walk = self.keys.walk(conversation, base, live.incarnation if self._bust else 0)
+            walk = self.keys.walk(conversation, base, live.content)
             talk = LiveConversation(live, conversation, walk, parent, -1)
             self._talks[play_id, conversation.conversation_id] = talk
         return talk
 
 
-class RecordedClient(ClosedLoopClient):
+class RecordedClient(Client):
     """The client of a replay that is fed by a recording.
 
     ``knobs`` give the phases and the latencies on the way to the engine and back, which stay modelled. With
@@ -136,7 +143,7 @@ class RecordedClient(ClosedLoopClient):
     """
 
     def __init__(self, load: RecordedLoad, knobs: Mapping[str, Any], forced: bool = False) -> None:
-        super().__init__(load.trace, knobs, load.keys)
+        super().__init__(load.trace, {**knobs, **AS_RECORDED, "arrivals": "lanes"}, load.keys)
         self.keys = load.keys
         self.plays = load.plays
         self.start_ns = min([self.start_ns, *(turn.dispatched_ns for turn in load.turns[:1])])
@@ -176,9 +183,9 @@ class RecordedClient(ClosedLoopClient):
             walk, asked = live.walk, live.conversation.turns[number].output_tokens
             output = max(1, asked if turn.output_tokens is None else turn.output_tokens)
             cached = min(turn.cached_tokens, turn.input_tokens - 1) if turn.cached_tokens is not None else None
-            request = ServedRequest(index, turn.input_tokens, output, walk.keys[number])
-            request.cached_tokens = cached if self._forced else None
-            out.append(request)
+            forced = cached if self._forced else None
+            session, keys = live.live.number, walk.keys[number]
+            out.append(ServedRequest(index, turn.input_tokens, output, keys, forced, session, live.spawned_by))
         return out
 
     def aborts(self, now_ns: int) -> list[int]:

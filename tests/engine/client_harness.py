@@ -10,8 +10,9 @@ from typing import Any
 from engine import knobs
 from engine.serving.contract import Finished
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
-from engine.workload.client import ClosedLoopClient
+from engine.workload.client import Client
 from engine.workload.hash_ids import block_keys_of
+from engine.workload.primed import make_client
 
 MS = 1_000_000
 
@@ -47,10 +48,10 @@ class Request:
 
 def settle(
     trace: Trace, changes: dict[str, Any], service_ms: Callable[[str], float] | float = 100.0
-) -> tuple[list[Request], ClosedLoopClient]:
+) -> tuple[list[Request], Client]:
     """Play to the end; each request is served in its ``service_ms``, from when it reached the engine."""
     values = knobs.resolve(changes)
-    client = ClosedLoopClient(trace, values, block_keys_of(trace, values["block_size"]))
+    client = make_client(trace, values, block_keys_of(trace, values["block_size"]))
     ends: list[tuple[int, int]] = []
     gone: set[int] = set()
     now = client.start_ns
@@ -82,7 +83,7 @@ def settle(
     return rows, client
 
 
-def _name(client: ClosedLoopClient, index: int) -> str:
+def _name(client: Client, index: int) -> str:
     live = client.sent.conversation[index]
     again = f"#{live.live.incarnation}" if live.live.incarnation else ""
     return f"{live.conversation.conversation_id}{again}/{client.sent.turn[index]}"

@@ -186,7 +186,7 @@ def test_a_recorded_load_is_seen_late_and_each_cancel_cuts_its_own_request() -> 
         RecordedTurn(f"{name}/0", name, name, 0, name, 0, 0, 0, canceled, 8, 9, None)
         for name, canceled in (("a", None), ("b", 52 * MS), ("c", 30 * MS))
     ]
-    load = RecordedLoad(recorded, trace, block_keys_of(trace, values["block_size"]), bust=True)
+    load = RecordedLoad(recorded, trace, block_keys_of(trace, values["block_size"]), "play")
     result = simulate(trace, values, build_timing(values), client=RecordedClient(load, values))
     # Passes end at 10, 20, ... 90; the first token is seen at 10 + 2 + 11 + 8 and holds up the one after it.
     assert seen(result) == {"a/0": [31, 31, *range(32, 93, 10)], "b/0": [31, 31, 32, 42, 52]}
