@@ -7,7 +7,7 @@ first served. A request is *running* from its admission until it has sampled its
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import NamedTuple
@@ -197,13 +197,25 @@ class PlainServer:
     def _schedule(self, now_ns: int) -> list[Work]:
         """The batch of one pass, in running order; every block it needs is allocated and registered."""
         batch: list[Work] = []
-        budget = self.config.max_num_batched_tokens
-        preempted = False
+        budget, preempted = self._go_on(batch, self.config.max_num_batched_tokens, now_ns)
+        if not preempted:
+            self._admit_waiting(batch, budget, now_ns)
+        return batch
 
-        # Running requests, in order; where blocks are short, the last of them gives up its own.
+    def _go_on(
+        self, batch: list[Work], budget: int, now_ns: int, takes_part: Callable[[Request], bool] = lambda _: True
+    ) -> tuple[int, bool]:
+        """Running requests that take part, in order; where blocks are short, the last that runs gives up its own.
+
+        Returns what is left of the budget, and whether anybody was preempted.
+        """
         position = 0
+        preempted = False
         while position < len(self._running) and budget > 0:
             request = self._running[position]
+            position += 1
+            if not takes_part(request):
+                continue
             tokens = self._chunk(request.known - request.computed, budget)
             drafts = self._drafts if self._decodes(request) else 0
             needed = self._blocks(request.computed + tokens + drafts) - len(request.blocks)
@@ -212,14 +224,16 @@ class PlainServer:
                 self._preempt(victim, now_ns)
                 preempted = True
                 if victim is request:
-                    return batch
+                    return budget, True
             batch.append(self._compute(request, tokens, resumed=False, drafts=drafts))
             budget -= tokens + drafts
-            position += 1
+        return budget, preempted
 
-        # Waiting requests, first come, first served: the head of the queue holds up the rest.
-        while self._waiting and not preempted and budget > 0 and len(self._running) < self.config.max_num_seqs:
-            request = self._waiting[0]
+    def _admit_waiting(self, batch: list[Work], budget: int, now_ns: int) -> None:
+        """Waiting requests, first come, first served: the head of the queue holds up the rest."""
+        while self._waiting and budget > 0 and len(self._running) < self.config.max_num_seqs:
+            place = self._next_place()
+            request = self._waiting[place]
             hits = self._hits(request)
             computed = len(hits) * self.config.block_size
             if not self._fits(request, hits, computed, budget):
@@ -229,11 +243,14 @@ class PlainServer:
                 if not self._fits(request, hits, computed, budget):
                     break
             tokens = self._chunk(request.known - computed, budget)
-            self._waiting.popleft()
-            self._admit(request, hits, computed, now_ns)
+            del self._waiting[place]
+            self._admit(request, hits, computed, now_ns, place)
             batch.append(self._compute(request, tokens, resumed=request.admissions > 1))
             budget -= tokens
-        return batch
+
+    def _next_place(self) -> int:
+        """Place in the queue of whoever is tried next."""
+        return 0
 
     def _decodes(self, request: Request) -> bool:
         """Whether a running request sampled in the pass before, so that drafts follow what it sampled."""
@@ -266,7 +283,7 @@ class PlainServer:
         idle_hits = sum(self.pool.is_free(block) for block in hits)
         return self._blocks(reserved) - len(hits) + idle_hits <= self.pool.num_free
 
-    def _admit(self, request: Request, hits: list[int], computed: int, now_ns: int) -> None:
+    def _admit(self, request: Request, hits: list[int], computed: int, now_ns: int, ahead: int = 0) -> None:
         """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks."""
         self.pool.reference(hits)
         request.blocks = list(hits)
@@ -288,7 +305,7 @@ class PlainServer:
                 request.computed,
                 len(hits),
                 request.admissions > 0,
-                0,
+                ahead,
             )
         )
         request.admissions += 1
