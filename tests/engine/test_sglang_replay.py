@@ -1,0 +1,108 @@
+"""Replays of SGLang's scheduler: the shape of waiting times, the laws of every run, and what the bundle says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.bundle import open_bundle
+from engine.identity import NOT_APPLICABLE, diff, like_for_like
+from engine.knobs import resolve
+from engine.replay import knobs_from_run, replay, simulate
+from engine.timing import build_timing
+from tests.engine.client_harness import talk, trace_of, turn
+from tests.engine.run_laws import LAWS, Run, pool, sums_of_passes
+from tests.engine.test_client_properties import random_trace
+from tests.engine.test_replay import TEN_MS
+from tests.engine.test_run_laws import TIMING, smallest_pool
+
+SGLANG = {"engine": "sglang"}
+
+
+def times_to_first_token(changes: dict[str, Any]) -> np.ndarray:
+    """Of the requests of 64 lanes that send equal prompts in closed loop, without the first of each lane."""
+    trace = trace_of(*([talk(f"p{n}", turn(f"p{n}", tokens=4096, output=40))] for n in range(64 * 8)))
+    timing = {"timing": "fixed", "fixed_pass_us": 1000, "fixed_prefill_token_us": 20, "fixed_decode_request_us": 20}
+    pool = {"kv_blocks": 10_000, "block_size": 64, "lanes": 64}
+    values = resolve({**timing, "fixed_kv_token_ns": 0, **pool, **changes})
+    result = simulate(trace, values, build_timing(values))
+    sent = np.array(result.client.sent.dispatched_ns)
+    first = result.record.passes["end_ns"][result.record.requests["first_token_pass"]]
+    return (first - sent)[64:]
+
+
+def test_exclusive_prefill_spreads_the_times_to_first_token_evenly() -> None:
+    # Two prompts of 4,096 tokens fill a pass, and nobody decodes before the last of the 64: so all end together, and
+    # the k-th pair of the next round has its first token after k passes: 32 equal steps from 0 to twice the median.
+    ttft = times_to_first_token(SGLANG)
+    step = 1_000_000 + 8192 * 20_000
+    np.testing.assert_array_equal(np.sort(ttft), np.repeat(np.arange(1, 33) * step, 14))
+    spread = ttft.std() / ttft.mean()
+    assert spread == pytest.approx(np.sqrt(31 / (3 * 33)))  # of 1 .. 32; sqrt(1/3) = 0.577 if it were continuous
+    assert 0.55 < spread < 0.58
+    assert np.percentile(ttft, 99) / np.median(ttft) == pytest.approx(1.94, abs=0.01)
+
+
+def test_with_decodes_in_the_same_passes_requests_end_one_by_one_and_wait_for_few() -> None:
+    even = times_to_first_token(SGLANG)
+    mixed = times_to_first_token({"max_num_batched_tokens": 8192})
+    assert mixed.mean() < 0.15 * even.mean()
+    assert mixed.std() / mixed.mean() < 0.45
+
+
+knobs = st.fixed_dictionaries(
+    {
+        "lanes": st.integers(1, 6),
+        "duration_s": st.sampled_from([0, 0.4, 2.0]),
+        "warmup_s": st.sampled_from([0, 0.2]),
+        "grace_s": st.sampled_from([0, 0.05]),
+        "block_size": st.sampled_from([1, 4, 16]),
+        "max_num_seqs": st.sampled_from([2, 8]),
+        "policy": st.sampled_from(["fcfs", "lpm"]),
+        "chunked_prefill_size": st.sampled_from([0, 16, 64]),
+        "mixed_chunk": st.booleans(),
+        "clip_max_new_tokens": st.sampled_from([1, 4096]),
+        "schedule_conservativeness": st.sampled_from([0, 1]),
+        "response_latency_ms": st.sampled_from([0, 7]),
+    }
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 10_000), plays=st.integers(1, 5), spare=st.sampled_from([1, 9, 500]), changes=knobs)
+def test_laws_of_random_replays(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, plays: int, spare: int, changes: dict[str, Any]
+) -> None:
+    store, trace = tmp_path_factory.mktemp("laws"), random_trace(seed, plays)
+    values = TEN_MS | TIMING | SGLANG | changes
+    values["kv_blocks"] = smallest_pool(trace, changes["block_size"]) + spare
+    run = Run.of(open_bundle(store / replay(trace, values, store=store, slug="law")))
+    # Decodes that sit out a pass run without being members, and content is cached when a pass ends.
+    said = {law.__name__: list(law(run)) for law in LAWS if law not in (pool, sums_of_passes)}
+    assert not any(said.values()), said
+
+
+def test_a_bundle_says_whose_scheduler_it_was_and_can_be_varied(tmp_path: Path) -> None:
+    trace = trace_of([talk("a", turn("x", 40, 5), turn("y", 30, 4))])
+    base = TEN_MS | {"kv_blocks": 200, "block_size": 4}
+    ids = [replay(trace, base | more, store=tmp_path, slug="r") for more in ({}, SGLANG | {"policy": "lpm"})]
+    vllm, sglang = (open_bundle(tmp_path / run_id) for run_id in ids)
+    assert sglang.verify() == []
+    assert (vllm.identity.value("source", "engine"), sglang.identity.value("source", "engine")) == ("vllm", "sglang")
+    assert sglang.identity.value("scheduler", "policy") == "lpm"
+    assert sglang.identity.value("scheduler", "chunked_prefill_size") == 8192
+    assert vllm.identity.value("scheduler", "chunked_prefill_size") is None
+    assert sglang.identity.value("scheduler", "max_num_batched_tokens") == NOT_APPLICABLE
+    assert not like_for_like(diff(vllm.identity, sglang.identity))
+    again = resolve({}, knobs_from_run(sglang))
+    assert (again["engine"], again["policy"]) == ("sglang", "lpm")
+    again_id = replay(trace, again, store=tmp_path / "other", slug="r")
+    assert open_bundle(tmp_path / "other" / again_id).lineage["config"] == sglang.lineage["config"]
+    back = resolve({"engine": "vllm"}, knobs_from_run(sglang))
+    back_id = replay(trace, back, store=tmp_path / "other", slug="r")
+    assert open_bundle(tmp_path / "other" / back_id).lineage["config"] == vllm.lineage["config"]
