@@ -226,8 +226,6 @@ KNOBS: tuple[Knob, ...] = (
         60_000,
     ),
     Knob(
-        "host_model",
-    Knob(
         "cut",
         str,
         "none",
@@ -285,6 +283,8 @@ KNOBS: tuple[Knob, ...] = (
         0,
         86_400,
     ),
+    Knob(
+        "host_model",
         str,
         "off",
         "host",
@@ -511,6 +511,16 @@ KNOBS: tuple[Knob, ...] = (
 )
 
 SHORTEST_S = 1e-6
+_HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("arrival_rate", "arrivals", ("poisson", "constant")),
+    ("cut_from", "cut", ("span", "turns")),
+    ("cut_to", "cut", ("span", "turns")),
+    ("prime", "cut", ("span", "turns")),
+    ("warmup_requests", "prime", (True,)),
+    ("tree_idle_cap_s", "idle_cap", ("per_trace", "system")),
+    ("global_idle_cap_s", "idle_cap", ("system",)),
+)
+"""Client knobs that need another to be one of these."""
 FIXED = tuple(knob.name for knob in KNOBS if knob.name.startswith("fixed_"))
 HOST_TERMS = tuple(knob.name for knob in KNOBS if knob.group == "host" and knob.name != "host_model")
 SGLANG_ONLY = (
@@ -529,6 +539,46 @@ BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
 def defaults() -> dict[str, Any]:
     """Every knob at its default."""
     return {k.name: k.default for k in KNOBS}
+
+
+def _settle_client(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse loads that contradict themselves; what has no use becomes the default, or is refused where asked for."""
+    for name, other, needed in _HAS_EFFECT:
+        if values[other] not in needed and values[name] != BY_NAME[name].default:
+            if name in changes:
+                raise GapscopeError(
+                    f"Knob {name}={_said(values[name])} has no effect with {other}={_said(values[other])}: expected "
+                    f"{other}={' or '.join(_said(value) for value in needed)}."
+                )
+            values[name] = BY_NAME[name].default
+    arrivals = values["arrivals"]
+    if values["wrap"] and (not values["duration_s"] or arrivals == "trace"):
+        raise GapscopeError(
+            "Knob wrap=true needs an end, and plays that no recording times: expected duration_s above 0, and arrivals "
+            "other than trace."
+        )
+    for name in ("cut", "idle_cap"):
+        if values[name] not in ("none", "per_trace") and arrivals != "lanes":
+            raise GapscopeError(f"Knob {name}={values[name]} needs lanes: expected arrivals=lanes, not {arrivals}.")
+    if values["cut_from"] > values["cut_to"]:
+        raise GapscopeError(
+            f"Knob cut_from={values['cut_from']:g} is above cut_to={values['cut_to']:g}: expected a span from 0 to 1."
+        )
+    if values["prime"] and values["warmup_s"]:
+        raise GapscopeError(
+            f"Knob prime=true starts the profile when its requests ended, and warmup_s={values['warmup_s']:g} after a "
+            "time: expected one of them (warmup_s=0, or prime=false)."
+        )
+    if values["idle_cap"] == "per_trace" and (arrivals == "concurrency" or not values["tree_idle_cap_s"]):
+        raise GapscopeError(
+            "Knob idle_cap=per_trace: expected think times (no arrivals=concurrency) and a tree_idle_cap_s."
+        )
+    if values["idle_cap"] == "system" and not (values["tree_idle_cap_s"] or values["global_idle_cap_s"]):
+        raise GapscopeError("Knob idle_cap=system: expected a tree_idle_cap_s, a global_idle_cap_s, or both.")
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -597,53 +647,3 @@ def _known(name: str) -> Knob:
     near = get_close_matches(name, BY_NAME, n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     raise GapscopeError(f"Unknown knob {name!r}.{hint} `gapscope replay --help` lists all {len(KNOBS)} of them.")
-_HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
-    ("arrival_rate", "arrivals", ("poisson", "constant")),
-    ("cut_from", "cut", ("span", "turns")),
-    ("cut_to", "cut", ("span", "turns")),
-    ("prime", "cut", ("span", "turns")),
-    ("warmup_requests", "prime", (True,)),
-    ("tree_idle_cap_s", "idle_cap", ("per_trace", "system")),
-    ("global_idle_cap_s", "idle_cap", ("system",)),
-)
-"""Client knobs that need another to be one of these."""
-def _settle_client(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Refuse loads that contradict themselves; what has no use becomes the default, or is refused where asked for."""
-    for name, other, needed in _HAS_EFFECT:
-        if values[other] not in needed and values[name] != BY_NAME[name].default:
-            if name in changes:
-                raise GapscopeError(
-                    f"Knob {name}={_said(values[name])} has no effect with {other}={_said(values[other])}: expected "
-                    f"{other}={' or '.join(_said(value) for value in needed)}."
-                )
-            values[name] = BY_NAME[name].default
-    arrivals = values["arrivals"]
-    if values["wrap"] and (not values["duration_s"] or arrivals == "trace"):
-        raise GapscopeError(
-            "Knob wrap=true needs an end, and plays that no recording times: expected duration_s above 0, and arrivals "
-            "other than trace."
-        )
-    for name in ("cut", "idle_cap"):
-        if values[name] not in ("none", "per_trace") and arrivals != "lanes":
-            raise GapscopeError(f"Knob {name}={values[name]} needs lanes: expected arrivals=lanes, not {arrivals}.")
-    if values["cut_from"] > values["cut_to"]:
-        raise GapscopeError(
-            f"Knob cut_from={values['cut_from']:g} is above cut_to={values['cut_to']:g}: expected a span from 0 to 1."
-        )
-    if values["prime"] and values["warmup_s"]:
-        raise GapscopeError(
-            f"Knob prime=true starts the profile when its requests ended, and warmup_s={values['warmup_s']:g} after a "
-            "time: expected one of them (warmup_s=0, or prime=false)."
-        )
-    if values["idle_cap"] == "per_trace" and (arrivals == "concurrency" or not values["tree_idle_cap_s"]):
-        raise GapscopeError(
-            "Knob idle_cap=per_trace: expected think times (no arrivals=concurrency) and a tree_idle_cap_s."
-        )
-    if values["idle_cap"] == "system" and not (values["tree_idle_cap_s"] or values["global_idle_cap_s"]):
-        raise GapscopeError("Knob idle_cap=system: expected a tree_idle_cap_s, a global_idle_cap_s, or both.")
-
-
-def _said(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
-
-

@@ -195,8 +195,6 @@ def _unused(values: Mapping[str, Any]) -> frozenset[str]:
     silent = {name for name, value in values.items() if value == knob_table.BY_NAME[name].default} - NAMED_ALWAYS
     if values["engine"] == "sglang":
         silent -= set(knob_table.SGLANG_ONLY)
-    if values["engine"] == "sglang":
-        silent -= set(knob_table.SGLANG_ONLY)
     if values["arrivals"] in ("poisson", "constant"):
         silent |= {"lanes", "lane_assignment", "lane_stagger_ms"}
     return FREE_KNOBS | silent | (frozenset() if values["host_model"] == "given" else frozenset(knob_table.HOST_TERMS))

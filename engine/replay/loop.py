@@ -25,9 +25,9 @@ from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
 from engine.workload.client import Client
 from engine.workload.hash_ids import block_keys_of
+from engine.workload.primed import PrimedClient, make_client
 from engine.workload.recorded import RecordedClient
 
-from engine.workload.primed import PrimedClient, make_client
 __all__ = ["Canceled", "knobs_from_run", "replay", "resolve_host_terms", "simulate"]
 
 Progress = Callable[[int, float, int, int], None]
@@ -117,6 +117,10 @@ def simulate(
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
         aborted = _run(sender, server, watch)
         record = server.finish()
+        if isinstance(sender, PrimedClient):
+            by = sender.rebase()
+            move_back(record, by)
+            aborted = {index: time - by for index, time in aborted.items()}
     host = {"wall_s": time.perf_counter() - begun, "cpu_s": time.process_time() - begun_cpu}
     return ReplayResult(trace, asked, values, timing, keys, sender, record, aborted, host)
 
@@ -135,10 +139,6 @@ def _run(client: Client, server: Server, watch: _Watch | None) -> dict[int, int]
         if server.has_work:
             if watch and (until is None or until > now + LOOK_EVERY_NS):
                 until = now + LOOK_EVERY_NS  # stopping between two passes changes nothing
-        if isinstance(sender, PrimedClient):
-            by = sender.rebase()
-            move_back(record, by)
-            aborted = {index: time - by for index, time in aborted.items()}
             now, finished = server.advance(now, until)
             for done in finished:
                 client.finished(done)
@@ -234,6 +234,8 @@ def write(
     if values["record_chunks"]:
         wanted.append(("chunks", tables.chunks))
     wanted.append(("coverage", tables.coverage))
+    if values["idle_cap"] == "system":
+        wanted.append(("idle_shifts", tables.idle_shifts))
     wanted += [(name, lambda table=table: table) for name, table in (more or {}).items()]
     identity = identity_of(result, model, about)
     with BundleWriter(store, "replay", slug, title, identity) as writer:
@@ -252,8 +254,6 @@ def write(
 
 def _qualification(result: ReplayResult) -> list[Check]:
     client = result.client
-    if values["idle_cap"] == "system":
-        wanted.append(("idle_shifts", tables.idle_shifts))
     closed = result.knobs["arrivals"] in ("lanes", "concurrency")
     if client.deadline_ns is None or not closed or isinstance(client, RecordedClient):
         return []

@@ -15,8 +15,8 @@ from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
 from engine.workload.client import Client
 from engine.workload.content import BlockKeys
-
 from engine.workload.primed import PRIMER_TOKENS
+
 Ints = npt.NDArray[np.int64]
 NONE = -1
 """Stands for *none* in columns of pass indices."""
@@ -100,14 +100,14 @@ class ReplayResult:
         sent = self.client.sent
         return np.array([c.walk.prompt_tokens[t] for c, t in zip(sent.conversation, sent.turn, strict=True)], np.int64)
 
-    def responses(self) -> Responses:
-        """Token-sampling passes as the clients saw them.
-
     def asked_tokens(self) -> Ints:
         """Output tokens that were asked of each request."""
         sent, primed = self.client.sent, len(self.client.primed)
         turns = [c.conversation.turns[t].output_tokens for c, t in zip(sent.conversation, sent.turn, strict=True)]
         return np.array([PRIMER_TOKENS] * primed + turns[primed:], np.int64)
+
+    def responses(self) -> Responses:
+        """Token-sampling passes as the clients saw them.
 
         Who gave up at a time still saw what reached it at that very time.
         """

@@ -46,13 +46,13 @@ class Tables:
         self.result = result
         self.responses = result.responses()
         self._workers = Workers(result.record, worker_names(result.knobs))
-        for index, (phase, number) in enumerate(result.client.primed):
-            self._names[index] += f"~{phase}{number}"
         sent = result.client.sent
         self._names = [
             request_name(c.conversation.conversation_id, turn, c.live.incarnation)
             for c, turn in zip(sent.conversation, sent.turn, strict=True)
         ]
+        for index, (phase, number) in enumerate(result.client.primed):
+            self._names[index] += f"~{phase}{number}"
         self._rank = np.empty(len(self._names), np.int64)  # of each request when sorted by name
         self._rank[sorted(range(len(self._names)), key=self._names.__getitem__)] = np.arange(len(self._names))
 
