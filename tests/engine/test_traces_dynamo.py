@@ -12,6 +12,7 @@ import pytest
 from engine.errors import GapscopeError
 from engine.traces import load_trace
 from engine.traces.tree import Edge
+from tests.engine.client_harness import settle
 
 S = 1_000_000_000
 T0 = 1_700_000_000_000  # ms
@@ -106,6 +107,9 @@ def test_a_child_is_launched_and_joined_where_the_tool_record_says(tmp_path: Pat
         Edge("c", 1, "completion", 2 * S, "join"),
     )
     assert "child sessions placed by time" not in trace.notes
+    # With responses of 100 ms the child is over at 0.1 + 3 + 0.1 + 1 + 0.1, and the parent goes on 2 s later.
+    sent = {request.name: request.scheduled for request in settle(trace, {"lanes": 1})[0]}
+    assert sent == {"p/0": 0, "p/1": 1100, "c/0": 3100, "c/1": 4200, "p/2": 6300}
 
 
 def test_a_background_child_is_not_joined(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from engine.errors import GapscopeError
 from engine.traces import keep_trace, load_trace, stored_trace
 from engine.traces.tree import Edge, Trace
 from engine.workload.hash_ids import block_keys_of
+from tests.engine.client_harness import settle
 
 S = 1_000_000_000
 
@@ -58,6 +59,9 @@ def test_chats_are_chains_of_parents_due_at_their_times(tmp_path: Path) -> None:
     assert second.edges == (Edge("1", 0, "completion", 0, "sequence"),)
     assert second.not_before_ns == round(2.75 * S)
     assert prompts(trace) == [[20, 40], [16], [16]]
+    slow = {r.name: r.scheduled for r in settle(trace, {"arrivals": "trace"}, 3000)[0]}
+    assert slow == {"1/0": 0, "2/0": 500, "1/1": 3000, "4/0": 3500}  # its time would be 2750: not before the response
+    assert {r.name: r.scheduled for r in settle(trace, {"arrivals": "trace"}, 100)[0]} == slow | {"1/1": 2750}
     assert trace.notes["chats without their parent"].startswith("1,")
 
 

@@ -11,6 +11,7 @@ import pytest
 from engine.errors import GapscopeError
 from engine.traces import load_trace
 from engine.traces.tree import Edge
+from tests.engine.client_harness import settle
 
 MS = 1_000_000
 
@@ -54,6 +55,9 @@ def test_a_session_with_two_subagents_that_the_next_turn_joins(tmp_path: Path) -
     assert first.turns[0].edges == (Edge("sess4", 0, "completion", 20 * MS, "spawn"),)
     assert first.turns[1].edges == (Edge(first.conversation_id, 0, "completion", round(2.5 * MS), "sequence"),)
     assert [t.start_ns for t in root.turns] == [0, 600 * MS]
+    # Each response takes 100 ms: the subagents end at 220 + 2.5 + 100 and at 230, the join is due 7 ms after the later.
+    sent = {request.name: request.scheduled for request in settle(trace, {"lanes": 1})[0]}
+    assert sent == {"sess4/0": 0, "sess4/1/0": 120, "sess4/2/0": 130, "sess4/1/1": 222.5, "sess4/1": 329.5}
 
 
 def test_a_chain_needs_no_edges_and_sessions_are_played_by_number(tmp_path: Path) -> None:
