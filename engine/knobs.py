@@ -81,6 +81,8 @@ GROUPS: dict[str, str] = {
     "phases": "Phases: trajectory cuts, primers, and idle caps",
     "host": "Host: what frontend and client add before something is seen",
     "scheduler": "Scheduler",
+    "topology": "Topology: replicas and who gets a request",
+    "speculation": "Speculation: drafts, how many are accepted, what they cost",
     "capacity": "KV capacity",
     "timing": "Timing",
     "output": "What is written",
@@ -428,6 +430,120 @@ KNOBS: tuple[Knob, ...] = (
         choices=("auto", "skipping", "plain"),
     ),
     Knob(
+        "replicas",
+        int,
+        1,
+        "topology",
+        "engines with a scheduler, a KV pool and a clock each; limits and capacity are those of one",
+        "replicas",
+        1,
+        1024,
+    ),
+    Knob(
+        "router",
+        str,
+        "round_robin",
+        "topology",
+        "round_robin: one after the other; least_loaded: fewest requests in flight; session: where its play began; "
+        "sibling: where the first began that was spawned with it; kv_aware: fewest blocks to compute, and load",
+        choices=("round_robin", "least_loaded", "session", "sibling", "kv_aware"),
+    ),
+    Knob(
+        "router_overlap_weight",
+        float,
+        1.0,
+        "topology",
+        "kv_aware router: what a prompt block that a replica lacks counts against a block of load",
+        "",
+        0,
+        1000,
+    ),
+    Knob(
+        "attention_dp",
+        int,
+        1,
+        "topology",
+        "attention data-parallel ranks of an engine: each has a scheduler and a KV pool with the limits below, and a "
+        "pass of all ends with the slowest",
+        "ranks",
+        1,
+        1024,
+    ),
+    Knob(
+        "dp_router",
+        str,
+        "least_loaded",
+        "topology",
+        "which rank of its engine gets a request; the words of router",
+        choices=("round_robin", "least_loaded", "session", "sibling", "kv_aware"),
+    ),
+    Knob(
+        "dp_price",
+        str,
+        "slowest",
+        "topology",
+        "slowest: every rank's batch is priced for itself and the longest counts; combined: one batch of all ranks' "
+        "requests and tokens, as shared experts see it, that reads the KV of the largest",
+        choices=("slowest", "combined"),
+    ),
+    Knob(
+        "spec_method",
+        str,
+        "none",
+        "speculation",
+        "how tokens are drafted; a name for the record, as acceptance and cost are given below",
+        choices=("none", "ngram", "mtp", "eagle3", "dspark", "draft_model"),
+    ),
+    Knob(
+        "spec_tokens",
+        int,
+        0,
+        "speculation",
+        "drafts per decoding request and pass; it computes one token more, and keeps those up to the first rejection",
+        "tokens",
+        0,
+        64,
+    ),
+    Knob(
+        "spec_acceptance",
+        str,
+        "",
+        "speculation",
+        "probability that a draft is accepted if those before it were: one for all positions, or one for each, "
+        "separated by commas",
+    ),
+    Knob(
+        "spec_mean_length",
+        float,
+        0.0,
+        "speculation",
+        "instead of spec_acceptance: mean tokens per verification, the sampled one included; every position gets the "
+        "probability that gives it",
+        "tokens",
+        0,
+        65,
+    ),
+    Knob("spec_seed", int, 42, "speculation", "seed of the draws of acceptance", "", 0, 2**53 - 1),
+    Knob(
+        "spec_pricing",
+        str,
+        "tokens",
+        "speculation",
+        "what verifying costs; tokens: as many decodes as tokens are verified; as_measured: the timing was measured "
+        "with this speculation",
+        choices=("tokens", "as_measured"),
+    ),
+    Knob(
+        "spec_draft_cost",
+        float,
+        0.0,
+        "speculation",
+        "what drafting adds per draft token, as a share of a pass that decodes one token of the same requests",
+        "",
+        0,
+        10,
+    ),
+    Knob(
         "kv_blocks",
         int,
         8192,
@@ -616,7 +732,70 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
             f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "
             f"max_num_seqs={values['max_num_seqs']}: expected a budget that holds one token of each running request."
         )
+    _settle_topology(values, changes)
+    _settle_speculation(values, changes)
     return values
+
+
+def _settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse what several replicas cannot do; what has no effect becomes the default, or is refused where asked."""
+    for name, needed, met in (
+        ("router", "replicas above 1", values["replicas"] > 1),
+        ("dp_router", "attention_dp above 1", values["attention_dp"] > 1),
+        ("dp_price", "attention_dp above 1", values["attention_dp"] > 1),
+        (
+            "router_overlap_weight",
+            "router=kv_aware with replicas above 1, or dp_router=kv_aware with attention_dp above 1",
+            "kv_aware" in (values["router"], values["dp_router"]),
+        ),
+    ):
+        if not met and values[name] != BY_NAME[name].default:
+            if name in changes:
+                raise GapscopeError(f"Knob {name}={values[name]} has no effect: expected {needed}.")
+            values[name] = BY_NAME[name].default
+    several = [name for name in ("replicas", "attention_dp") if values[name] > 1]
+    if several and values["timing"] == "measured" and values["measured_match"] == "order":
+        raise GapscopeError(
+            f"Knob {several[0]}={values[several[0]]}: recorded passes can be taken in their order by one scheduler "
+            f"only; expected measured_match=geometry, or {several[0]}=1."
+        )
+    if values["attention_dp"] > 1 and values["engine"] != "vllm":
+        raise GapscopeError(
+            f"Knob attention_dp={values['attention_dp']} with engine={values['engine']}: expected engine=vllm, or "
+            "attention_dp=1."
+        )
+
+
+def _settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse drafts that nobody makes or verifies; settings without drafts become the default, or are refused."""
+    tokens, method = values["spec_tokens"], values["spec_method"]
+    if bool(tokens) != (method != "none"):
+        raise GapscopeError(
+            f"Knobs spec_method={method} and spec_tokens={tokens}: expected a method with at least one draft token, or "
+            "spec_method=none and spec_tokens=0."
+        )
+    if not tokens:
+        for knob in KNOBS:
+            if knob.group == "speculation" and values[knob.name] != knob.default:
+                if knob.name in changes:
+                    raise GapscopeError(
+                        f"Knob {knob.name}={_said(values[knob.name])} has no effect without drafts: expected "
+                        "spec_method and spec_tokens."
+                    )
+                values[knob.name] = knob.default
+        return
+    if values["timing"] == "measured" or values["engine"] != "vllm":
+        raise GapscopeError(
+            f"Knob spec_tokens={tokens} with timing={values['timing']} and engine={values['engine']}: expected "
+            "timing=fpm or fixed, as recorded passes hold no drafts of this replay, and engine=vllm."
+        )
+    needed = values["max_num_seqs"] * (1 + tokens)
+    if values["max_num_batched_tokens"] < needed or 0 < values["long_prefill_token_threshold"] <= tokens:
+        raise GapscopeError(
+            f"Knob spec_tokens={tokens}: every running request computes {1 + tokens} tokens per pass; expected "
+            f"max_num_batched_tokens of at least {needed} (now {values['max_num_batched_tokens']}) and no "
+            f"long_prefill_token_threshold below {1 + tokens}."
+        )
 
 
 def _settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:

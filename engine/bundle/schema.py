@@ -157,6 +157,7 @@ TABLES: dict[str, Table] = {
             ("decode_ns", _i64),
             ("overhead_ns", _i64),
             ("transfer_ns", _i64),
+            ("wait_ns", _i64),
             # Exact batch composition in scheduling order.
             ("members", _members),
         ],

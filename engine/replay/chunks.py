@@ -29,7 +29,9 @@ def ranges(rows_per_pass: Ints) -> Iterator[tuple[int, int]]:
 def chunks(
     responses: Responses, names: Sequence[str], rank: Ints, workers: Sequence[tuple[int, int]]
 ) -> Iterator[pa.RecordBatch]:
-    """One row per token that reached its client, in order of time, of request and of token.
+    """One row per pass that sampled for a request, as its client saw it, in order of time, of request and of token.
+
+    That is a token, or under speculation what was accepted at once.
 
     Args:
         responses: what the clients saw.
@@ -52,14 +54,14 @@ def chunks(
             continue  # passes of several workers that are seen at one time are written together
         parts = [own.between(after, until) for own in seen]
         after = until
-        who, ordinal, time_ns = (np.concatenate([part[column] for part in parts]) for column in range(3))
+        who, ordinal, time_ns, tokens = (np.concatenate([part[column] for part in parts]) for column in range(4))
         if len(parts) > 1:
-            who, ordinal, time_ns = _sorted(who, ordinal, time_ns, rank)
+            who, ordinal, time_ns, tokens = _sorted(who, ordinal, time_ns, tokens, rank)
         columns = {
             "request_id": coded(who, names),
             "ordinal": numbers(ordinal),
             "time_ns": numbers(time_ns),
-            "tokens": numbers(np.ones(len(who), np.int64)),
+            "tokens": numbers(tokens),
             "visible": numbers(np.ones(len(who), np.bool_)),
         }
         yield pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -82,16 +84,17 @@ class _Seen:
         self._index = responses.index[own]
         first, self._last = responses.first_pass[own] - begin, responses.last_pass[own] + 1 - begin
         self._ordinal_at_zero = responses.first_ordinal[own] - first
+        self._bursts, self._burst_at_zero = responses.bursts, responses.first_burst[own] - first
         self.first_seen_ns = responses.first_seen_ns[self._index]
         self.held = np.clip(np.searchsorted(self.seen_ns, self.first_seen_ns) - first, 0, self._last - first)
-        self._held_ordinal = first + self._ordinal_at_zero
+        self._sampled_first = first
         self._first = first + self.held
         count = end - begin
         ends = np.bincount(self._last, minlength=count + 1)
         self.rows: Ints = np.cumsum(np.bincount(self._first, minlength=count + 1) - ends)[:count]
 
-    def between(self, after_ns: int, until_ns: int) -> tuple[Ints, Ints, Ints]:
-        """Request, ordinal and time of the tokens seen after the one and not after the other time, in order."""
+    def between(self, after_ns: int, until_ns: int) -> tuple[Ints, Ints, Ints, Ints]:
+        """Request, ordinal, time and number of the tokens seen after the one and not after the other time, in order."""
         first, last = np.searchsorted(self.seen_ns, [after_ns, until_ns], side="right")
         low, high = np.maximum(self._first, first), np.minimum(self._last, last)
         lengths = np.maximum(high - low, 0)
@@ -99,18 +102,27 @@ class _Seen:
         key.sort()  # by pass, then by name: a request has one stretch at a time
         at, stretch = np.divmod(key, len(low)) if len(low) else (key, key)
         who, ordinal, time_ns = self._index[stretch], self._ordinal_at_zero[stretch] + at, self.seen_ns[at]
+        tokens = self._tokens(stretch, at)
         late = np.flatnonzero((self.held > 0) & (self.first_seen_ns > after_ns) & (self.first_seen_ns <= until_ns))
         if not len(late):
-            return who, ordinal, time_ns
+            return who, ordinal, time_ns, tokens
         held = self.held[late]
+        stretch, at = np.repeat(late, held), spans(self._sampled_first[late], held)
         return _sorted(
-            np.concatenate([who, np.repeat(self._index[late], held)]),
-            np.concatenate([ordinal, spans(self._held_ordinal[late], held)]),
-            np.concatenate([time_ns, np.repeat(self.first_seen_ns[late], held)]),
+            np.concatenate([who, self._index[stretch]]),
+            np.concatenate([ordinal, self._ordinal_at_zero[stretch] + at]),
+            np.concatenate([time_ns, self.first_seen_ns[stretch]]),
+            np.concatenate([tokens, self._tokens(stretch, at)]),
             self._rank,
         )
 
+    def _tokens(self, stretch: Ints, at: Ints) -> Ints:
+        """How many each of these stretches sampled in the pass."""
+        if not len(self._bursts):
+            return np.ones(len(at), np.int64)
+        return self._bursts[self._burst_at_zero[stretch] + at]
 
-def _sorted(who: Ints, ordinal: Ints, time_ns: Ints, rank: Ints) -> tuple[Ints, Ints, Ints]:
+
+def _sorted(who: Ints, ordinal: Ints, time_ns: Ints, tokens: Ints, rank: Ints) -> tuple[Ints, Ints, Ints, Ints]:
     order = np.lexsort((ordinal, rank[who], time_ns))
-    return who[order], ordinal[order], time_ns[order]
+    return who[order], ordinal[order], time_ns[order], tokens[order]

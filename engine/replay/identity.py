@@ -24,7 +24,7 @@ NOT_ASSUMED = frozenset(
     ("launch", "overlay_files", "patches", "distribution", "packages", "load", "placement", "host", "os", "seed")
 )
 """Facts of that group that belong to the recording alone."""
-KNOB_GROUPS = ("client", "capacity", "scheduler")
+KNOB_GROUPS = ("client", "capacity", "scheduler", "topology")
 FREE_KNOBS = frozenset({"core"})
 """Knobs that change how a replay is computed but nothing in it: no part of its identity."""
 NAMED_ALWAYS = frozenset(
@@ -157,8 +157,8 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
         identity,
         program,
         {
-            "topology": {"replicas": 1, "serving": "aggregated", "attention_dp": 1},
-            "speculation": {"method": "none"},
+            "topology": _topology(values),
+            "speculation": _speculation(values),
             "scheduler": _scheduler(values),
             "client": {
                 "generator": "gapscope",
@@ -236,6 +236,25 @@ def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:
             **dict.fromkeys(knob_table.OTHERS_ONLY, NOT_APPLICABLE),
         }
     return rules
+
+
+def _topology(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What stands where: how many engines, and who sends them their requests."""
+    topology = {"replicas": values["replicas"], "serving": "aggregated", "attention_dp": values["attention_dp"]}
+    return topology if values["replicas"] == 1 else {**topology, "router": values["router"]}
+
+
+def _speculation(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Drafts and how many of them are accepted, in the words of the record."""
+    if not values["spec_tokens"]:
+        return {"method": "none"}
+    given = values["spec_acceptance"] or f"{values['spec_mean_length']:g} tokens per verification"
+    return {
+        "method": values["spec_method"],
+        "draft_tokens": values["spec_tokens"],
+        "acceptance_definition": "probability that a draft is accepted if those before it were, the same at any time",
+        "acceptance": given,
+    }
 
 
 def _set_all(identity: Identity, source: str, groups: Mapping[str, Mapping[str, Any]]) -> None:

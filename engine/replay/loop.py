@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -18,8 +19,10 @@ from engine.replay.origin import move_back
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables, usable_blocks
 from engine.serving import make_server
+from engine.serving.cluster import Cluster, behind_router, in_lockstep
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.rules import SglangRules
+from engine.serving.speculation import Speculation, acceptance_of
 from engine.timing import build_timing
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
@@ -70,6 +73,19 @@ def resolve_host_terms(values: Mapping[str, Any], model: Mapping[str, Any] | Non
     return resolved
 
 
+def speculation_of(values: Mapping[str, Any]) -> Speculation | None:
+    """What the knobs say of drafts.
+
+    Raises:
+        GapscopeError: acceptance is given not at all, twice, or as what is no probability.
+    """
+    tokens = values["spec_tokens"]
+    if not tokens:
+        return None
+    acceptance = acceptance_of(values["spec_acceptance"], values["spec_mean_length"], tokens)
+    return Speculation(tokens, acceptance, values["spec_seed"])
+
+
 def server_config(values: Mapping[str, Any]) -> ServerConfig:
     """The server's part of the knobs."""
     return ServerConfig(
@@ -81,6 +97,7 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
         prefix_caching=values["prefix_caching"],
         reserve_full_prompt=values["reserve_full_prompt"],
         record_events=values["record_events"],
+        speculation=speculation_of(values),
         engine=values["engine"],
         policy=values["policy"],
         sglang=SglangRules(**{name: values[name] for name in knob_table.SGLANG_ONLY}),
@@ -113,9 +130,13 @@ def simulate(
         keys = block_keys_of(trace, values["block_size"]) if client is None else client.keys
         sender = make_client(trace, values, keys) if client is None else client
         if server is None:
-            server = make_server(server_config(values), timing, values["core"])
+            config = server_config(values)
+            rank = partial(make_server, config, timing, values["core"])
+            server = behind_router(values, lambda: in_lockstep(values, timing, rank))
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
         aborted = _run(sender, server, watch)
+        if isinstance(server, Cluster):  # which a replica learns of after its pass
+            aborted |= server.dropped_ns
         record = server.finish()
         if isinstance(sender, PrimedClient):
             by = sender.rebase()

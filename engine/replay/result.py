@@ -11,6 +11,7 @@ import numpy.typing as npt
 from engine.bundle import Phase
 from engine.serving.cluster import pass_ranges
 from engine.serving.contract import ServerRecord
+from engine.serving.members import first_bursts
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
 from engine.workload.client import Client
@@ -33,11 +34,13 @@ class Responses:
     index: Ints
     first_pass: Ints
     last_pass: Ints
-    first_ordinal: Ints  # tokens of the request before the stretch
+    first_ordinal: Ints  # passes of the request that sampled before the stretch
     tokens: Ints  # by request
     last_visible_pass: Ints  # by request; NONE without output
     pass_seen_ns: Ints  # by pass
     first_seen_ns: Ints  # by request; meaningless without output
+    bursts: Ints  # tokens per pass, where several can be sampled at once; else empty
+    first_burst: Ints  # where those of each stretch begin
 
 
 @dataclass(slots=True)
@@ -113,6 +116,7 @@ class ReplayResult:
         """
         stretches, count = self.record.stretches, self.num_requests
         index, first, last = (stretches[name] for name in ("index", "first_pass", "last_pass"))
+        bursts, first_burst = self.record.bursts, first_bursts(self.record)
         seen_ns = self.record.passes["end_ns"] + self.client.host.chunk_ns
         first_seen_ns = self._first_seen(seen_ns)
         if not all(self.client.sent.ok):
@@ -125,13 +129,17 @@ class ReplayResult:
             cut = np.where(np.array(self.client.sent.ok)[index], self.num_passes, listened)
             last = np.minimum(last, cut - 1)
             keep = last >= first
-            index, first, last = index[keep], first[keep], last[keep]
+            index, first, last, first_burst = index[keep], first[keep], last[keep], first_burst[keep]
         order = np.lexsort(
             (first, index)
         )  # a request's stretches in order of time, also where workers follow each other
-        index, first, last = index[order], first[order], last[order]
+        index, first, last, first_burst = index[order], first[order], last[order], first_burst[order]
         lengths = last - first + 1
-        tokens = np.bincount(index, lengths, minlength=count).astype(np.int64)
+        sampled = lengths
+        if len(bursts):
+            total = np.concatenate([[0], np.cumsum(bursts)])
+            sampled = total[first_burst + lengths] - total[first_burst]
+        tokens = np.bincount(index, sampled, minlength=count).astype(np.int64)
         before = np.cumsum(lengths) - lengths
         starts = np.searchsorted(index, np.arange(count))
         some = tokens > 0
@@ -139,7 +147,9 @@ class ReplayResult:
         last_visible = np.full(count, NONE, np.int64)
         last_visible[some] = last[ends[some]]
         first_ordinal = before - before[starts[index]] if len(index) else before
-        return Responses(index, first, last, first_ordinal, tokens, last_visible, seen_ns, first_seen_ns)
+        return Responses(
+            index, first, last, first_ordinal, tokens, last_visible, seen_ns, first_seen_ns, bursts, first_burst
+        )
 
     def _first_seen(self, seen_ns: Ints) -> Ints:
         """When each request's first token is seen, if it sampled any; ``seen_ns`` is when those of each pass are."""

@@ -13,20 +13,15 @@ from engine.bundle.schema import RESOLUTIONS
 from engine.replay.blocks import Blocks, as_table
 from engine.replay.chunks import chunks, ranges
 from engine.replay.events import kv_events
+from engine.replay.priced import Priced, priced
 from engine.replay.result import Ints, ReplayResult
 from engine.replay.workers import Workers, worker_names
 from engine.serving.cluster import WORKER_COLUMNS, within
 from engine.serving.members import Members, members
-from engine.timing.contract import PassQueries, PassTimes
+from engine.timing.contract import PassTimes
 
 CLASSES = ("decode_only", "mixed", "prefill_only")
-QUERY_COLUMNS = (
-    "num_prefill_requests",
-    "sum_prefill_tokens",
-    "sum_prefill_kv_tokens",
-    "num_decode_requests",
-    "sum_decode_kv_tokens",
-)
+_PREFILL_ONLY = CLASSES.index("prefill_only")
 
 
 def play_name(source_trace_id: str, incarnation: int) -> str:
@@ -57,10 +52,13 @@ class Tables:
         self._rank[sorted(range(len(self._names)), key=self._names.__getitem__)] = np.arange(len(self._names))
 
     @cached_property
+    def _priced(self) -> Priced:
+        return priced(self.result)
+
+    @property
     def times(self) -> PassTimes:
         """The timing model's answer for each pass, in parts."""
-        passes = self.result.record.passes
-        return self.result.timing.explain(PassQueries(*(passes[name] for name in QUERY_COLUMNS)))
+        return self._priced.times
 
     @cached_property
     def _blocks(self) -> Blocks:
@@ -164,6 +162,8 @@ class Tables:
             "decode_ns": numbers(times.decode_ns[rows]),
             "overhead_ns": numbers(times.overhead_ns[rows]),
         }
+        if self.result.knobs["attention_dp"] > 1:
+            columns["wait_ns"] = numbers(passes["end_ns"] - passes["start_ns"] - times.total_ns[rows])
         if self.result.knobs["record_members"]:
             batch = self._members(first, last)
             fields = {
@@ -220,10 +220,10 @@ class Tables:
 
     def coverage(self) -> pa.Table:
         """One row per distinct query to the timing model, with how often it was put and the time that rests on it."""
-        passes, times = self.result.record.passes, self.times
-        prefills, decodes = passes["num_prefill_requests"] > 0, passes["num_decode_requests"] > 0
+        queries, times = self._priced.queries, self._priced.answers
+        prefills, decodes = queries[0] > 0, queries[3] > 0
         group = np.where(prefills & decodes, 1, np.where(prefills, 2, 0))
-        axes = [group, *(passes[name] for name in QUERY_COLUMNS)]
+        axes = [group, *queries]
         order = np.lexsort(axes[::-1])
         axes = [axis[order] for axis in axes]
         first = np.ones(len(order), np.bool_)
@@ -236,7 +236,7 @@ class Tables:
         columns = {
             "class": coded(axes[0][at], CLASSES),
             **{name: numbers(axis[at]) for name, axis in zip(named, axes[1:], strict=True)},
-            "verify_width": numbers(np.ones(len(at), np.int64)),
+            "verify_width": numbers(np.where(axes[0][at] == _PREFILL_ONLY, 1, self.result.record.verify_width)),
             "resolution": coded(times.resolution[order[at]], RESOLUTIONS),
             "source": coded(times.source[order[at]], times.sources),
             "count": numbers(counts),
@@ -267,10 +267,9 @@ class Tables:
 
     def _released(self) -> Ints:
         """When the engine let each request go: at the end of its last pass, or when it learned of the cancel."""
-        served = self.result.record.requests
-        ends = self.result.record.passes["end_ns"][served["last_token_pass"]]
+        ends = self.result.record.passes["end_ns"][self.result.record.requests["last_token_pass"]]
         for index, time in self.result.aborted_ns.items():
-            ends[index] = served["dropped_ns"][index] if "dropped_ns" in served else time
+            ends[index] = time
         return ends
 
 

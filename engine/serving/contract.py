@@ -74,7 +74,7 @@ class ServerConfig:
     speculation: Speculation | None = None
     engine: str = "vllm"
     policy: str = "fcfs"
-    sglang: SglangRules = SglangRules()
+    sglang: SglangRules = field(default_factory=SglangRules)
 
 
 class Server(Protocol):

@@ -12,6 +12,7 @@ from engine.timing.fitting import fit
 from engine.timing.measured import measured_model, model_for
 from engine.timing.model_file import load_model, save_model
 from engine.timing.rows import FitSource
+from engine.timing.verify import priced
 
 __all__ = [
     "SOURCES",
@@ -45,4 +46,4 @@ def build_timing(knobs: Mapping[str, Any], model: Mapping[str, Any] | None = Non
     Raises:
         GapscopeError: ``timing`` needs a model and there is none, or one of another kind or version.
     """
-    return SOURCES[knobs["timing"]](knobs, model)
+    return priced(SOURCES[knobs["timing"]](knobs, model), knobs)

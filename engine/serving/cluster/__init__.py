@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from engine.serving.cluster.lockstep import in_lockstep
 from engine.serving.cluster.merge import WORKER_COLUMNS, merge_records, pass_ranges, within
 from engine.serving.cluster.routers import make_router
 from engine.serving.cluster.server import Cluster
 from engine.serving.contract import Server
 
-__all__ = ["WORKER_COLUMNS", "Cluster", "behind_router", "make_router", "merge_records", "pass_ranges", "within"]
+__all__ = [
+    "WORKER_COLUMNS",
+    "Cluster",
+    "behind_router",
+    "in_lockstep",
+    "make_router",
+    "merge_records",
+    "pass_ranges",
+    "within",
+]
 
 
 def behind_router(knobs: Mapping[str, Any], make: Callable[[], Server]) -> Server:

@@ -6,18 +6,29 @@ without a batch, which is no pass of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, cast
 
 import numpy as np
 
 from engine.serving.cluster.merge import merge_records
-from engine.serving.cluster.routers import Router
-from engine.serving.contract import Batch, Finished, ServedRequest, ServerRecord, Stepped
+from engine.serving.cluster.routers import Router, make_router
+from engine.serving.contract import Batch, Finished, ServedRequest, Server, ServerRecord, Stepped
 from engine.timing.contract import PassTimeSource
 
 _NEVER = 1 << 62
 Price = Literal["slowest", "combined"]
+
+
+def in_lockstep(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable[[], Server]) -> Server:
+    """The engine that the knobs describe: ``attention_dp`` ranks of what ``make`` gives, or the one itself."""
+    count = int(knobs["attention_dp"])
+    if count == 1:
+        return make()
+    router = make_router(
+        knobs["dp_router"], count, knobs["block_size"], knobs["kv_blocks"] - 1, knobs["router_overlap_weight"]
+    )
+    return LockstepServer([cast(Stepped, make()) for _ in range(count)], timing, knobs["dp_price"], router)
 
 
 class LockstepServer:
