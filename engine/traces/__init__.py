@@ -14,6 +14,7 @@ from typing import Protocol
 from engine.errors import GapscopeError
 from engine.traces import (
     agentic,
+    agentic_mooncake,
     aiperf_inputs,
     applied_compute,
     arrivals,
@@ -22,6 +23,7 @@ from engine.traces import (
     dynamo,
     mooncake,
     mooncake_linked,
+    weka,
 )
 from engine.traces.check import check_trace
 from engine.traces.files import Head, head_of, read_given
@@ -52,6 +54,7 @@ class TraceFormat(Protocol):
 
 
 FORMATS: list[TraceFormat] = [
+    agentic_mooncake,
     bailian,
     aiperf_inputs,
     mooncake_linked,
@@ -59,6 +62,7 @@ FORMATS: list[TraceFormat] = [
     dynamo,
     agentic,
     compact,
+    weka,
     applied_compute,
     arrivals,
 ]
