@@ -20,9 +20,9 @@ from typing import Any, Literal
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.jsonl import COUNT, DURATION, TEXT, Spec, Type, optional, problem_of
+from engine.traces.fields import hash_ids_of, sampled
 from engine.traces.files import Head, name_of, place, rows
 from engine.traces.local_ids import LocalIds
-from engine.traces.mooncake import hash_ids_of
 from engine.traces.tree import Trace
 from engine.traces.weka_chains import EPSILON_NS, Request, S
 from engine.traces.weka_tree import Malformed, Scope, Subagent, play_of
@@ -187,7 +187,7 @@ class _Reader:
             why = "as asked" if asked != "auto" else f"{self.early} has a request before it" if relative else "detected"
             notes["nested timestamps"] = f"{basis} ({why})"
         if self.without_output:
-            notes["zero outputs"] = f"{self.without_output:,}; each plays with one output token"
+            notes["requests without output"] = sampled(self.without_output)
         if self.more_ids:
             notes["hash ids"] = f"{self.more_ids:,} requests have more than their prompt has blocks; those are left out"
         if self.empty:

@@ -356,7 +356,7 @@ def test_what_is_changed_on_the_way_is_noted(tmp_path: Path) -> None:
     turn = conversations(trace)["s"].turns[0]
     assert (turn.output_tokens, len(turn.hash_ids or ())) == (1, 2)
     assert trace.notes == {
-        "zero outputs": "1; each plays with one output token",
+        "requests without output": "1, played with one token, which a server must sample",
         "hash ids": "1 requests have more than their prompt has blocks; those are left out",
         "empty subagents": "1 of 2 subagents made no request and are left out",
         "subagent status": "1 subagents did not complete; they are waited for as if they had",
@@ -476,4 +476,4 @@ def test_the_public_sessions() -> None:
     first = trace.plays[0].conversations[0].turns
     assert first[1].edges == (sequence("trace_0217", 0, 17 - 6.36),)
     assert [t.output_tokens for t in first][-2:] == [473, 1]
-    assert trace.notes == {"zero outputs": "1; each plays with one output token"}
+    assert trace.notes == {"requests without output": "1, played with one token, which a server must sample"}
