@@ -30,6 +30,8 @@ def test_the_deployment_is_read_from_the_measured_run(name: str, blocks: int) ->
         "max_num_batched_tokens": 512,
         "long_prefill_token_threshold": 0,
         "reserve_full_prompt": True,
+        "replicas": 1,
+        "attention_dp": 1,
     }
 
 
