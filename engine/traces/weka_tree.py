@@ -142,7 +142,9 @@ class _Lowering:
         for number, request in enumerate(chain.requests):
             request.conversation, request.turn = name, number
         self._depths[name] = 0 if anchor is None else self._depths[anchor.conversation] + 1
-        self._talks.append(_Talk(name, chain.requests, anchor, "fork" if chain.anchor else "fresh"))
+        # What began before a response had ended cannot go on from it, however much of the prompts is equal.
+        forked = chain.anchor is not None and chain.anchor.end_ns <= chain.requests[0].start_ns
+        self._talks.append(_Talk(name, chain.requests, anchor, "fork" if forked else "fresh"))
 
     def _subagents(self, scope: Scope, chains: list[Chain]) -> list[Request]:
         """Take the subagents of a scope; returns where those end that no request of it waits for, though it should."""

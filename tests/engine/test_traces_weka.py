@@ -9,10 +9,14 @@ from typing import Any
 import orjson
 import pytest
 
+from engine import knobs
 from engine.errors import GapscopeError
+from engine.replay import simulate
+from engine.timing import build_timing
 from engine.traces import load_trace, weka
 from engine.traces.tree import Conversation, Edge, Play, Trace, Turn
 from engine.workload.hash_ids import ChainedHashIds, block_keys_of
+from tests.engine.client_harness import settle
 from tests.engine.public_files import PUBLIC
 
 S = 1_000_000_000
@@ -409,21 +413,24 @@ def recorded(play: Play) -> dict[tuple[str, int], Turn]:
     return {(c.conversation_id, n): turn for c in play.conversations for n, turn in enumerate(c.turns)}
 
 
-def made_up(random: Random, depth: int = 0, begin: float = 0.0) -> list[dict[str, Any]]:
-    """A scope in which prompts grow, fork and are cut, some overlapping; whole milliseconds."""
-    prompts: list[list[int]] = [[random.randrange(3)]]
+def made_up(random: Random, depth: int = 0, begin: float = 0.0, shared: int = 0) -> list[dict[str, Any]]:
+    """A scope in which prompts grow, fork and are cut, some overlapping; whole milliseconds.
+
+    All prompts have the first ``shared`` blocks in common, so that with 1 it can be told whose each is.
+    """
+    prompts: list[list[int]] = [[0] if shared else [random.randrange(3)]]
     rows: list[dict[str, Any]] = []
     t = begin
     for number in range(random.randrange(1, 12)):
         prompt = list(random.choice(prompts))
         if random.random() < 0.3:
-            prompt = prompt[: random.randrange(len(prompt) + 1)]
+            prompt = prompt[: random.randrange(shared, len(prompt) + 1)]
         prompt += [random.randrange(1000, 1010) for _ in range(random.randrange(3))]
         api = random.choice([None, 0.5, 2.0, 7.5])
         rows.append(request(t, *prompt, api=api, model=random.choice("mmmmn")))
         prompts.append(prompt or [0])
         if depth < 3 and number and random.random() < 0.3:
-            inner = made_up(random, depth + 1, t)
+            inner = made_up(random, depth + 1, t, shared)
             status = random.choice(["completed", "async_launched"])
             rows.append(subagent(t, f"a{number}", *inner, status=status))
         t = round(t + random.choice([0.0, 0.25, 1.0, 3.125, 30.0]), 3)
@@ -477,3 +484,38 @@ def test_the_public_sessions() -> None:
     assert first[1].edges == (sequence("trace_0217", 0, 17 - 6.36),)
     assert [t.output_tokens for t in first][-2:] == [473, 1]
     assert trace.notes == {"requests without output": "1, played with one token, which a server must sample"}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_client_sends_recorded_sessions_as_recorded(tmp_path: Path, seed: int) -> None:
+    """Served as long as recorded, one at a time, every request of a session is scheduled when it was sent."""
+    rows = made_up(Random(1000 + seed), shared=1)
+    trace = load(tmp_path, *rows)
+    turns = {f"{name}/{n}": turn for (name, n), turn in recorded(trace.plays[0]).items()}
+    sent, client = settle(trace, {"block_size": BLOCK}, lambda name: (turns[name].api_ns or 0) / 1e6)
+    assert len(sent) == len(turns) == _count(rows)
+    assert client.never_issued == 0
+    scheduled = {request.name: request.scheduled for request in sent}
+    assert scheduled == {name: (turn.start_ns or 0) / 1e6 for name, turn in turns.items()}
+
+
+@pytest.mark.skipif(not (PUBLIC / "weka").is_dir(), reason="the public sessions are not here")
+def test_the_public_sessions_replay() -> None:
+    """One lane per session and a server that takes no time for what is cached: 15 requests in 2 sessions.
+
+    Of each prompt the leading blocks of the one before are reused, as far as they are equal: all that was named of it
+    but, where the context was edited, its last block.
+    """
+    trace = load_trace(PUBLIC / "weka")
+    values = knobs.resolve({"timing": "fixed", "lanes": 2, "block_size": BLOCK, "kv_blocks": 20_000})
+    result = simulate(trace, values, build_timing(values))
+    sent = result.client.sent
+    assert len(sent.turn) == 15
+    assert all(sent.ok)
+    cached = {
+        (c.conversation.conversation_id, turn): int(blocks) // BLOCK
+        for c, turn, blocks in zip(sent.conversation, sent.turn, result.record.requests["cached_tokens"], strict=True)
+    }
+    named = [3917, 3930, 3937, 3945, 3953, 3966, 3997, 4011, 4036, 4049]  # full blocks of each prompt but the last
+    assert [cached["trace_0217", n] for n in range(11)] == [0, *named]
+    assert [cached["trace_0506", n] for n in range(4)] == [0, 2578, 2583, 2817]
