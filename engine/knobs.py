@@ -739,20 +739,21 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
 
 def _settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Refuse what several replicas cannot do; what has no effect becomes the default, or is refused where asked."""
-    for name, needed, met in (
-        ("router", "replicas above 1", values["replicas"] > 1),
-        ("dp_router", "attention_dp above 1", values["attention_dp"] > 1),
-        ("dp_price", "attention_dp above 1", values["attention_dp"] > 1),
-        (
-            "router_overlap_weight",
-            "router=kv_aware with replicas above 1, or dp_router=kv_aware with attention_dp above 1",
-            "kv_aware" in (values["router"], values["dp_router"]),
-        ),
-    ):
-        if not met and values[name] != BY_NAME[name].default:
+
+    def settle(name: str, has_effect: bool, needed: str) -> None:
+        if not has_effect and values[name] != BY_NAME[name].default:
             if name in changes:
                 raise GapscopeError(f"Knob {name}={values[name]} has no effect: expected {needed}.")
             values[name] = BY_NAME[name].default
+
+    settle("router", values["replicas"] > 1, "replicas above 1")
+    settle("dp_router", values["attention_dp"] > 1, "attention_dp above 1")
+    settle("dp_price", values["attention_dp"] > 1, "attention_dp above 1")
+    settle(
+        "router_overlap_weight",
+        "kv_aware" in (values["router"], values["dp_router"]),
+        "router=kv_aware with replicas above 1, or dp_router=kv_aware with attention_dp above 1",
+    )
     several = [name for name in ("replicas", "attention_dp") if values[name] > 1]
     if several and values["timing"] == "measured" and values["measured_match"] == "order":
         raise GapscopeError(
