@@ -340,8 +340,9 @@ KNOBS: tuple[Knob, ...] = (
         "vllm",
         "scheduler",
         "whose scheduler is simulated; vllm: one token budget for prompts and decodes; sglang: passes with prompts "
-        "hold no decodes, radix cache",
-        choices=("vllm", "sglang"),
+        "hold no decodes, radix cache; atom: the same with vLLM's pool; trtllm: vLLM's passes, room for a whole "
+        "request from its admission on, nobody is preempted",
+        choices=("vllm", "sglang", "atom", "trtllm"),
     ),
     Knob("max_num_seqs", int, 256, "scheduler", "running requests at most", "requests", 1, 1_000_000),
     Knob(
@@ -377,8 +378,18 @@ KNOBS: tuple[Knob, ...] = (
         "fcfs",
         "scheduler",
         "who is admitted next; fcfs: who came first; lpm (sglang): who has the longest cached prefix, while at most "
-        "128 wait",
-        choices=("fcfs", "lpm"),
+        "128 wait; longest_prefix (the others): the same without a limit, to reproduce what another simulator does",
+        choices=("fcfs", "lpm", "longest_prefix"),
+    ),
+    Knob(
+        "reservation",
+        str,
+        "own",
+        "scheduler",
+        "blocks that a request must find to be admitted; own: the engine's rule; whole_sequence: for prompt and "
+        "output, less what it hits; per_sharer: for both in full, a shared prefix once for each: to reproduce that "
+        "bias",
+        choices=("own", "whole_sequence", "per_sharer"),
     ),
     Knob(
         "max_prefill_tokens",
@@ -556,6 +567,26 @@ KNOBS: tuple[Knob, ...] = (
     Knob("block_size", int, 16, "capacity", "tokens per KV block", "tokens", 1, 4096),
     Knob("prefix_caching", bool, True, "capacity", "share blocks of equal content between requests"),
     Knob(
+        "eviction",
+        str,
+        "own",
+        "capacity",
+        "what goes first; own: the engine's rule, by which nothing goes before what is built on it; flat_lru: by last "
+        "use alone, the first block of a prompt first: to reproduce that bias",
+        choices=("own", "flat_lru"),
+    ),
+    Knob(
+        "cache_blocks",
+        int,
+        0,
+        "capacity",
+        "blocks of a prefix cache besides kv_blocks, which then are for running requests alone: to reproduce the bias "
+        "of counting memory twice; 0: one pool for both, as engines have it",
+        "blocks",
+        0,
+        1_000_000_000,
+    ),
+    Knob(
         "timing",
         str,
         "fpm",
@@ -647,7 +678,14 @@ SGLANG_ONLY = (
     "schedule_conservativeness",
 )
 """Knobs that only SGLang's scheduler has."""
-OTHERS_ONLY = ("max_num_batched_tokens", "long_prefill_token_threshold", "reserve_full_prompt")
+OTHERS_ONLY = (
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "reserve_full_prompt",
+    "reservation",
+    "eviction",
+    "cache_blocks",
+)
 """Knobs that it does not have."""
 BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
 
@@ -802,21 +840,35 @@ def _settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> N
 def _settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Refuse settings that the engine does not have where they are asked for; they are at their defaults otherwise."""
     engine = values["engine"]
-    foreign = OTHERS_ONLY if engine == "sglang" else (*SGLANG_ONLY, "policy")
-    for name in foreign:
-        if values[name] != BY_NAME[name].default and name in changes:
-            raise GapscopeError(
-                f"Knob {name}={values[name]} has no effect with engine={engine}: expected its default, "
-                f"{BY_NAME[name].default}."
-            )
-        values[name] = BY_NAME[name].default
-    if engine == "sglang" and values["core"] == "plain":
+    without = set(OTHERS_ONLY if engine == "sglang" else SGLANG_ONLY)
+    if values["policy"] == ("longest_prefix" if engine == "sglang" else "lpm"):
+        without.add("policy")
+    for name in sorted(without):
+        _drop(values, changes, name, f"engine={engine}")
+    if not values["prefix_caching"]:
+        for name in ("eviction", "cache_blocks"):
+            _drop(values, changes, name, "prefix_caching=false")
+    core = values["core"]
+    if engine == "sglang" and core == "plain":
         raise GapscopeError("Knob core=plain: SGLang's scheduler has one core; expected core=auto.")
+    departs = engine in ("atom", "trtllm") or any(
+        values[name] != BY_NAME[name].default for name in ("policy", "reservation", "eviction", "cache_blocks")
+    )
+    if core == "skipping" and engine != "sglang" and departs:
+        raise GapscopeError("Knob core=skipping: that core has vLLM's own rules alone; expected core=auto.")
     if engine == "sglang" and 0 < values["chunked_prefill_size"] < values["block_size"]:
         raise GapscopeError(
             f"Knob chunked_prefill_size={values['chunked_prefill_size']} is less than a block: expected at least "
             f"block_size={values['block_size']}, or 0 for prompts in one piece."
         )
+
+
+def _drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:
+    """Set a knob without effect to its default, or refuse it where it was asked for."""
+    default = BY_NAME[name].default
+    if values[name] != default and name in changes:
+        raise GapscopeError(f"Knob {name}={values[name]} has no effect with {reason}: expected its default, {default}.")
+    values[name] = default
 
 
 def _known(name: str) -> Knob:

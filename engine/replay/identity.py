@@ -16,7 +16,7 @@ from engine.identity import FIELDS, NOT_APPLICABLE, Identity
 from engine.replay.counterfactual import Counterfactual
 from engine.replay.result import ReplayResult
 
-CORES = {"vllm": "vLLM", "sglang": "SGLang"}
+CORES = {"vllm": "vLLM", "sglang": "SGLang", "atom": "ATOM", "trtllm": "TensorRT-LLM"}
 """Engines whose schedulers are simulated, by the value of the knob."""
 ASSUMED_GROUPS = ("source", "model", "tokenizer", "hardware", "topology", "speculation", "kernels", "capacity")
 """What a replay takes over from the deployment it stands for; the rest are its own settings."""
@@ -233,8 +233,12 @@ def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:
             "chunked_prefill": values["chunked_prefill_size"] > 0,
             "preemption": "the one with the fewest outputs, to the back of the queue, recomputed",
             "watermark": NOT_APPLICABLE,
-            **dict.fromkeys(knob_table.OTHERS_ONLY, NOT_APPLICABLE),
+            **{name: NOT_APPLICABLE for name in knob_table.OTHERS_ONLY if name in FIELDS["scheduler"]},
         }
+    elif values["engine"] == "trtllm" and values["reservation"] == "own":
+        rules["reservation"] = "whole_sequence"
+    if values["reservation"] != "own" or values["engine"] == "trtllm":
+        rules["preemption"] = "none: a request has all its blocks from its admission on"
     return rules
 
 

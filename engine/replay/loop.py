@@ -100,6 +100,9 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
         speculation=speculation_of(values),
         engine=values["engine"],
         policy=values["policy"],
+        reservation=values["reservation"],
+        eviction=values["eviction"],
+        cache_blocks=values["cache_blocks"],
         sglang=SglangRules(**{name: values[name] for name in knob_table.SGLANG_ONLY}),
     )
 

@@ -7,6 +7,7 @@ from engine.serving.contract import Server, ServerConfig
 from engine.serving.plain import PlainServer
 from engine.serving.sglang import SglangServer
 from engine.serving.skipping import SkippingServer
+from engine.serving.variants import VariantServer
 from engine.timing.contract import PassTimeSource
 
 CORES = ("auto", "skipping", "plain")
@@ -26,12 +27,16 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
     """
     if core not in CORES:
         raise GapscopeError(f"Unknown core {core!r}: expected one of {', '.join(CORES)}.")
+    if config.engine != "vllm" and config.speculation is not None:
+        raise GapscopeError(f"Engine {config.engine} cannot speculate here: expected engine=vllm, or no speculation.")
     if config.engine == "sglang":
         if core == "plain":
             raise GapscopeError("SGLang's scheduler has one core, which goes from event to event: set core to auto.")
-        if config.speculation is not None:
-            raise GapscopeError("SGLang's scheduler cannot speculate here: expected engine=vllm, or no speculation.")
         return SglangServer(config, timing)
+    if VariantServer.is_asked_for(config):
+        if core == "skipping":
+            raise GapscopeError("The skipping core has vLLM's own rules alone: set core to auto or plain.")
+        return VariantServer(config, timing)
     if core == "plain" or (core == "auto" and not SkippingServer.supports(config)):
         return PlainServer(config, timing)
     return SkippingServer(config, timing)

@@ -74,6 +74,9 @@ class ServerConfig:
     speculation: Speculation | None = None
     engine: str = "vllm"
     policy: str = "fcfs"
+    reservation: str = "own"
+    eviction: str = "own"
+    cache_blocks: int = 0
     sglang: SglangRules = field(default_factory=SglangRules)
 
 
