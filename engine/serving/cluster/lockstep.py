@@ -6,7 +6,7 @@ without a batch, which is no pass of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, cast
 
 import numpy as np
@@ -34,6 +34,8 @@ def in_lockstep(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable
 class LockstepServer:
     """One engine of several ranks (see :class:`engine.serving.contract.Server`).
 
+    A rank that only decodes for a while is left alone for as long: what it took part in is told to it afterwards.
+
     Args:
         ranks: their schedulers, with one timing source that only this server asks.
         timing: how long passes take.
@@ -44,20 +46,20 @@ class LockstepServer:
     """
 
     def __init__(self, ranks: Sequence[Stepped], timing: PassTimeSource, price: Price, router: Router) -> None:
-        self.ranks = ranks
+        self._ranks = [_Rank(rank) for rank in ranks]
         self._timing = timing
         self._price = _PRICES[price]
         self._router = router
         self._in_flight = [0] * len(ranks)
         self._rank_of: dict[int, int] = {}  # of each request in flight
-        self._step = 0
-        # By rank, its passes in runs that follow each other: step of the first, and how many.
-        self._runs: list[list[list[int]]] = [[] for _ in ranks]
+        self._starts: list[int] = []  # of every step
+        self._durations: list[int] = []
+        self._next_ns = 0  # when the next step may start
 
     @property
     def has_work(self) -> bool:
         """Whether anything waits or runs on any rank."""
-        return any(rank.has_work for rank in self.ranks)
+        return any(rank.server.has_work for rank in self._ranks)
 
     def receive(self, request: ServedRequest, now_ns: int) -> None:
         """Put a request into the queue of a rank.
@@ -66,7 +68,8 @@ class LockstepServer:
             GapscopeError: it can never fit the pool of a rank.
         """
         number = self._router.choose(request, self._in_flight)
-        self.ranks[number].receive(request, now_ns)
+        self._disturb(number)
+        self._ranks[number].server.receive(request, now_ns)
         self._rank_of[request.index] = number
         self._in_flight[number] += 1
 
@@ -74,26 +77,31 @@ class LockstepServer:
         """Drop a waiting or running request; a finished one is left alone."""
         number = self._rank_of.pop(index, None)
         if number is not None:
-            self.ranks[number].abort(index, now_ns)
+            self._disturb(number)
+            self._ranks[number].server.abort(index, now_ns)
             self._in_flight[number] -= 1
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
         """Take steps until a request finishes or the next would start at or after ``until_ns``."""
-        if not self.has_work:
-            raise ValueError("advance: nothing waits and nothing runs")
         until = _NEVER if until_ns is None else until_ns
-        busy = [number for number, rank in enumerate(self.ranks) if rank.has_work]
-        ranks = [self.ranks[number] for number in busy]
+        ranks = [rank for rank in self._ranks if rank.server.has_work]
+        if not ranks:
+            raise ValueError("advance: nothing waits and nothing runs")
         for rank in ranks:
-            rank.begin(now_ns)
+            if rank.until <= len(self._starts):
+                rank.look(len(self._starts), now_ns)
         while True:
-            quiet = [rank.quiet_passes() for rank in ranks]
-            together = min(quiet)
-            now_ns, steps = self._go_on(ranks, together, now_ns, until) if together else self._one(ranks, quiet, now_ns)
-            for number in busy:
-                self._note(number, steps)
-            self._step += steps
-            finished = [done for rank in ranks for done in rank.let_go(now_ns)]
+            step = len(self._starts)
+            together = min([rank.until for rank in ranks]) - step
+            now_ns = self._go_on(ranks, together, now_ns, until) if together else self._one(ranks, now_ns)
+            self._next_ns = now_ns
+            step = len(self._starts)
+            finished: list[Finished] = []
+            for rank in ranks:
+                if rank.until <= step:
+                    finished += self._settle(rank)
+                    if rank.server.has_work:
+                        rank.look(step, now_ns)
             for done in finished:
                 self._in_flight[self._rank_of.pop(done.index)] -= 1
             if finished or now_ns >= until or not self.has_work:
@@ -101,49 +109,86 @@ class LockstepServer:
 
     def finish(self) -> ServerRecord:
         """Everything that happened, as arrays, rank by rank; ``step`` numbers the steps of all."""
-        record = merge_records([(0, number, rank.finish()) for number, rank in enumerate(self.ranks)])
-        runs = [run for own in self._runs for run in own]
-        if runs:
-            record.passes["step"] = np.concatenate([np.arange(first, first + count) for first, count in runs])
+        for number in range(len(self._ranks)):
+            self._disturb(number)
+        record = merge_records([(0, number, rank.server.finish()) for number, rank in enumerate(self._ranks)])
+        record.passes["step"] = np.concatenate([np.array(rank.steps, np.int64) for rank in self._ranks])
         return record
 
-    def _go_on(self, ranks: Sequence[Stepped], count: int, now_ns: int, until_ns: int) -> tuple[int, int]:
-        """All ranks only decode; returns when the next step may start, and how many were taken."""
-        price, timing = self._price, self._timing
-        decoding = [rank.num_decoding for rank in ranks]
-        starts: list[int] = []
-        durations: list[int] = []
-        for contexts in zip(*(rank.contexts(count) for rank in ranks), strict=True):
+    def _go_on(self, ranks: Sequence[_Rank], count: int, now_ns: int, until_ns: int) -> int:
+        """All ranks only decode; returns when the next step may start."""
+        price, timing, step = self._price, self._timing, len(self._starts)
+        decoding = [rank.decoding for rank in ranks]
+        ahead = [rank.contexts[step - rank.since : step - rank.since + count] for rank in ranks]
+        for contexts in zip(*ahead, strict=True):
             duration = price(timing, [(0, 0, 0, n, context) for n, context in zip(decoding, contexts, strict=True)])
-            starts.append(now_ns)
-            durations.append(duration)
+            self._starts.append(now_ns)
+            self._durations.append(duration)
             now_ns += duration + timing.between_ns
             if now_ns >= until_ns:
                 break
-        for rank in ranks:
-            rank.skip(starts, durations)
-        return now_ns, len(starts)
+        return now_ns
 
-    def _one(self, ranks: Sequence[Stepped], quiet: Sequence[int], now_ns: int) -> tuple[int, int]:
-        """A step in which some rank has to schedule."""
+    def _one(self, ranks: Sequence[_Rank], now_ns: int) -> int:
+        """A step in which some rank has to schedule; returns when the next may start."""
+        step = len(self._starts)
         batches = [
-            (0, 0, 0, rank.num_decoding, _only(rank.contexts(1))) if passes else rank.schedule(now_ns)
-            for rank, passes in zip(ranks, quiet, strict=True)
+            (0, 0, 0, rank.decoding, rank.contexts[step - rank.since])
+            if rank.until > step
+            else rank.server.schedule(now_ns)
+            for rank in ranks
         ]
         duration = self._price(self._timing, batches)
-        for rank, passes in zip(ranks, quiet, strict=True):
-            if passes:
-                rank.skip([now_ns], [duration])
-            else:
-                rank.complete(now_ns, duration)
-        return now_ns + duration + self._timing.between_ns, 1
+        for rank in ranks:
+            if rank.until <= step:
+                rank.server.complete(now_ns, duration)
+                rank.steps.append(step)
+                rank.since = step + 1
+        self._starts.append(now_ns)
+        self._durations.append(duration)
+        return now_ns + duration + self._timing.between_ns
 
-    def _note(self, number: int, steps: int) -> None:
-        runs = self._runs[number]
-        if runs and sum(runs[-1]) == self._step:
-            runs[-1][1] += steps
-        else:
-            runs.append([self._step, steps])
+    def _settle(self, rank: _Rank) -> list[Finished]:
+        """Tell a rank what it took part in; returns what finished there in the last step."""
+        since, step = rank.since, len(self._starts)
+        if since < step:
+            rank.server.skip(self._starts[since:step], self._durations[since:step])
+            rank.steps += range(since, step)
+        rank.since = rank.until = step
+        return rank.server.let_go(self._next_ns)
+
+    def _disturb(self, number: int) -> None:
+        """A rank is about to change between two steps."""
+        rank = self._ranks[number]
+        if rank.until > len(self._starts):
+            self._settle(rank)
+
+
+class _Rank:
+    """A scheduler, and for how long it only decodes.
+
+    It was told of the steps before ``since``, and decodes until the step ``until`` with ``decoding`` requests, whose KV
+    sums are ``contexts`` from ``since`` on. ``steps`` are those it took part in.
+    """
+
+    __slots__ = ("contexts", "decoding", "server", "since", "steps", "until")
+
+    def __init__(self, server: Stepped) -> None:
+        self.server = server
+        self.since = 0
+        self.until = 0
+        self.decoding = 0
+        self.contexts: list[int] = []
+        self.steps: list[int] = []
+
+    def look(self, step: int, now_ns: int) -> None:
+        """See what comes next, from ``step`` on, which starts at ``now_ns``."""
+        self.server.begin(now_ns)
+        count = self.server.quiet_passes()
+        self.since, self.until = step, step + count
+        if count:
+            self.decoding = self.server.num_decoding
+            self.contexts = list(self.server.contexts(count))
 
 
 def _slowest(timing: PassTimeSource, batches: Sequence[Batch]) -> int:
@@ -157,8 +202,3 @@ def _combined(timing: PassTimeSource, batches: Sequence[Batch]) -> int:
 
 
 _PRICES: dict[str, Callable[[PassTimeSource, Sequence[Batch]], int]] = {"slowest": _slowest, "combined": _combined}
-
-
-def _only(values: Iterable[int]) -> int:
-    (value,) = values
-    return value
