@@ -130,6 +130,11 @@ def test_runs_lists_the_samples(capsys: pytest.CaptureFixture[str]) -> None:
         "ample8_repeat": 778,
         "tight8": 611,
         "tight8_repeat": 593,
+        "agentic_aiperf": 243,
+        "stub_aiperf": 86,
+        "stub_guidellm": 70,
+        "stub_sglang_bench": 40,
+        "stub_vllm_bench": 40,
     }
     assert all(row["state"] == "ok" for row in found.values())
 

@@ -134,7 +134,7 @@ WEKA = {"id": "s0", "block_size": 32, "requests": [{"t": 0.5, "type": "s", "in":
     [
         ([{"timestamp": 0, "input_length": 600, "output_length": 12, "hash_ids": [*range(40_000)]}], "Mooncake JSONL"),
         (trace_rows(), "(agentic-trace/1) and no run: `gapscope replay --trace FILE` plays it; a recording of it"),
-        ([WEKA], "a replay takes Mooncake JSONL or agentic-trace/1"),
+        ([WEKA], "(sessions with hash ids, as AIPerf plays them) and no run: `gapscope replay --trace FILE` plays it"),
     ],
 )
 def test_a_workload_alone_is_told_from_a_run(
