@@ -22,7 +22,9 @@ import orjson
 
 from engine.errors import GapscopeError
 from engine.traces.fields import (
+    LENGTH,
     MS,
+    OUTPUT,
     arrival_of,
     due_at,
     has_length,
@@ -94,7 +96,9 @@ def _check_lengths(path: Path, data: bytes, found: list[tuple[int, Any]]) -> Non
             sessions = [s for s in row["data"] if isinstance(s, dict)]
             without += [number for s in sessions for _ in s.get("payloads") or ()]
             continue
-        turns = row["turns"] if isinstance(row.get("turns"), list) else [row]
+        turns = row.get("turns", [row])
+        if not isinstance(turns, list):
+            raise GapscopeError(f"{place(path, data, number)}: turns is no list.")
         without += [number for turn in turns if not isinstance(turn, dict) or not has_length(turn)]
     if without:
         raise prompts_as_text(place(path, data, without[0]), len(without))
@@ -102,7 +106,7 @@ def _check_lengths(path: Path, data: bytes, found: list[tuple[int, Any]]) -> Non
 
 def _turn(given: dict[str, Any], play: Play) -> Turn:
     tokens, output, number = prompt_length(given), output_length(given), len(play.conversations[0].turns)
-    if type(tokens) is not int or type(output) is not int or tokens < 1 or output < 0:
+    if not LENGTH.accepts(tokens) or not OUTPUT.accepts(output):
         raise ValueError
     prompt = {key: given[key] for key in _TEXT if key in given}
     content = hashlib.blake2b(orjson.dumps(prompt, option=orjson.OPT_SORT_KEYS), digest_size=8).hexdigest()

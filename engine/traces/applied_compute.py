@@ -14,8 +14,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from engine.errors import GapscopeError
-from engine.jsonl import COUNT, DURATION, Spec, Type, list_of, problem_of
-from engine.traces.fields import sampled
+from engine.jsonl import COUNT, DURATION, Spec, list_of, problem_of
+from engine.traces.fields import LENGTH, OUTPUT, sampled
 from engine.traces.files import Head, name_of, place, rows
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 
@@ -23,11 +23,11 @@ NAME = "Applied Compute agentic JSONL"
 _LISTS = ("assistant_response_length", "tool_call_output_length", "tool_call_latency")
 _ROW: Spec = {
     "num_turns": COUNT,
-    "input_prompt_length": Type("a whole number of at least 1", lambda v: COUNT.accepts(v) and v >= 1),
-    "assistant_response_length": list_of(COUNT),
-    "tool_call_output_length": list_of(COUNT),
+    "input_prompt_length": LENGTH,
+    "assistant_response_length": list_of(OUTPUT),
+    "tool_call_output_length": list_of(OUTPUT),
     "tool_call_latency": list_of(DURATION),
-    "final_assistant_response_length": COUNT,
+    "final_assistant_response_length": OUTPUT,
 }
 
 

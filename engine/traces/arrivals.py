@@ -15,13 +15,12 @@ from typing import Any
 
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
-from engine.traces.fields import sampled, to_ns
+from engine.traces.fields import MOST_TOKENS, sampled, to_ns
 from engine.traces.files import Head, name_of, place, rows
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 
 NAME = "arrivals with lengths (BurstGPT, Azure, Splitwise, Vidur), CSV or JSON"
 S = 1_000_000_000
-MOST_TOKENS = 1 << 40
 _LONGEST = 1 << 12  # of a line with the names of columns
 
 _ARRIVAL = ("timestamp", "arrived_at", "arrival_timestamp", "arrival_time")

@@ -18,8 +18,8 @@ from typing import Any
 
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
-from engine.jsonl import COUNT, NUMBER, Spec, Type, list_of, problem_of
-from engine.traces.fields import hash_ids_of, sampled, to_ns
+from engine.jsonl import NUMBER, Spec, Type, list_of, problem_of
+from engine.traces.fields import LENGTH, OUTPUT, hash_ids_of, sampled, to_ns
 from engine.traces.files import Head, name_of, place, rows
 from engine.traces.tree import Conversation, Edge, Play, Trace, Turn
 
@@ -32,8 +32,8 @@ _ROW: Spec = {
     "chat_id": _ID,
     "parent_chat_id": _ID,
     "timestamp": Type("seconds from -1e9 to 9e9", lambda v: NUMBER.accepts(v) and -1e9 <= v <= 9e9),
-    "input_length": Type("a whole number of at least 1", lambda v: COUNT.accepts(v) and v >= 1),
-    "output_length": COUNT,
+    "input_length": LENGTH,
+    "output_length": OUTPUT,
     "hash_ids": list_of(Type("a whole number of 64 bits", lambda v: type(v) is int and -(1 << 63) <= v < 1 << 64)),
 }
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
-from engine.jsonl import COUNT, NUMBER, OBJECT, TEXT, Spec, Type, list_of, problem_of
+from engine.jsonl import NUMBER, OBJECT, TEXT, Spec, Type, list_of, problem_of
 from engine.traces.dynamo_graph import Launch, Request, plays_of
-from engine.traces.fields import sampled
+from engine.traces.fields import LENGTH, OUTPUT, sampled
 from engine.traces.files import Head, name_of, place, rows
 from engine.traces.tree import Trace
 
@@ -25,13 +25,11 @@ NAME = "Dynamo request trace"
 SCHEMA = "dynamo.request.trace.v1"
 _TOOLS = ("tool_end", "tool_error")
 
-_LARGEST = 1 << 40
 _TIME = Type("a number from 0 to 9e12", lambda v: NUMBER.accepts(v) and 0 <= v <= 9e12)  # ms of this era that fit as ns
-_SIZE = Type("a whole number of at least 1", lambda v: type(v) is int and 1 <= v <= _LARGEST)
 _HASHES = list_of(Type("a whole number of 64 bits", lambda v: type(v) is int and -(1 << 63) <= v < 1 << 64))
 _RECORD: Spec = {"schema": TEXT, "event_type": TEXT, "event_time_unix_ms": _TIME, "request": OBJECT}
-_REQUEST: Spec = {"request_id": TEXT, "output_tokens": COUNT, "replay": OBJECT}
-_REPLAY: Spec = {"trace_block_size": _SIZE, "input_length": _SIZE, "input_sequence_hashes": _HASHES}
+_REQUEST: Spec = {"request_id": TEXT, "output_tokens": OUTPUT, "replay": OBJECT}
+_REPLAY: Spec = {"trace_block_size": LENGTH, "input_length": LENGTH, "input_sequence_hashes": _HASHES}
 
 
 def looks_like(head: Head) -> bool:

@@ -6,10 +6,15 @@ from array import array
 from typing import Any
 
 from engine.errors import GapscopeError
+from engine.jsonl import Type
 from engine.traces.tree import Edge, Turn
 
 MS = 1_000_000
 LATEST_NS = 1 << 62
+MOST_TOKENS = 10**8
+"""Of one prompt or output: far beyond any model, and few enough to count their blocks."""
+LENGTH = Type(f"a whole number from 1 to {MOST_TOKENS:.0e}", lambda v: type(v) is int and 1 <= v <= MOST_TOKENS)
+OUTPUT = Type(f"a whole number from 0 to {MOST_TOKENS:.0e}", lambda v: type(v) is int and 0 <= v <= MOST_TOKENS)
 
 
 def prompt_length(row: dict[str, Any]) -> Any:

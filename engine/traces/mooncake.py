@@ -25,6 +25,7 @@ from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.traces.added import add_up, names_only_what_it_adds
 from engine.traces.fields import (
+    MOST_TOKENS,
     MS,
     arrival_of,
     due_at,
@@ -96,10 +97,16 @@ def read(path: Path, data: bytes) -> Trace:
         if output == 0:
             turn.output_tokens = 1
             silent += 1
-        if type(tokens) is not int or type(output) is not int or tokens < 1 or output < 0 or turn.think_ns < 0:
+        if (
+            type(tokens) is not int
+            or type(output) is not int
+            or not 0 < tokens <= MOST_TOKENS
+            or not 0 <= output <= MOST_TOKENS
+            or turn.think_ns < 0
+        ):
             raise GapscopeError(
                 f"{place(path, data, number)}: input_length={tokens!r}, output_length={output!r}, "
-                f"delay={turn.think_ns / MS:g} ms; expected whole numbers of at least 1 (0 for no output) and a delay "
+                f"delay={turn.think_ns / MS:g} ms; expected whole numbers from 1 to 1e8 (0 for no output) and a delay "
                 "of at least 0."
             )
         if "priority" in row or "strict_priority" in row:

@@ -22,7 +22,7 @@ from typing import Any
 
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
-from engine.traces.fields import arrival_of, hash_ids_of, output_length, prompt_length, sampled, to_ns
+from engine.traces.fields import LENGTH, OUTPUT, arrival_of, hash_ids_of, output_length, prompt_length, sampled, to_ns
 from engine.traces.files import Head, name_of, place, rows
 from engine.traces.mooncake import block_tokens
 from engine.traces.tree import Conversation, Edge, Play, Trace, Turn
@@ -134,10 +134,10 @@ def _read_rows(path: Path, data: bytes) -> list[_Row]:
                 "and dep, lists hash_ids, joins and hp of whole numbers, and timestamp and think_ms in milliseconds."
             ) from None
         last = out[-1]
-        if type(last.tokens) is not int or type(last.output) is not int or last.tokens < 1 or last.output < 0:
+        if not LENGTH.accepts(last.tokens) or not OUTPUT.accepts(last.output):
             raise GapscopeError(
                 f"{place(path, data, number)}: input_length={last.tokens!r}, output_length={last.output!r}; expected "
-                "whole numbers of at least 1 (0 for no output)."
+                "whole numbers from 1 to 1e8 (0 for no output)."
             )
         if last.think_ns < 0:
             raise GapscopeError(f"{place(path, data, number)}: think_ms is negative, expected at least 0.")
