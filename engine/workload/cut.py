@@ -63,8 +63,8 @@ def _cut(graph: PlayGraph, history: list[bool], at_ns: int, recorded: bool) -> C
             for target, delay in edges:
                 if not history[target]:
                     waits[target] -= 1
-                    after = _recorded_due(graph, source, target, delay, completes) if recorded else at_ns + delay
-                    due[target] = max(due[target], after - at_ns)
+                    after = _recorded_after(graph, source, target, completes, at_ns, delay) if recorded else delay
+                    due[target] = max(due[target], after)
     primers = []
     for number, first in enumerate(graph.first):
         nodes = range(first, first + len(graph.play.conversations[number].turns))
@@ -74,7 +74,10 @@ def _cut(graph: PlayGraph, history: list[bool], at_ns: int, recorded: bool) -> C
     return Cut(at_ns, history, waits, due, primers, history.count(False))
 
 
-def _recorded_due(graph: PlayGraph, source: int, target: int, delay: int, completes: bool) -> int:
+def _recorded_after(graph: PlayGraph, source: int, target: int, completes: bool, at_ns: int, delay_ns: int) -> int:
+    """How long after the cut an edge fired in the recording."""
     starts, takes = graph.start_ns, graph.turn_at(source).api_ns if completes else 0
     assert starts is not None
-    return starts[target] if takes is None else starts[source] + takes + delay
+    if takes is None:
+        return graph.scaled(starts[target] - at_ns)
+    return graph.scaled(starts[source] + takes - at_ns) + delay_ns

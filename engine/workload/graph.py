@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import pairwise
 
+from engine.traces.edges import edges_of
 from engine.traces.tree import Conversation, Edge, Play, Turn
 
 NOBODY = -1
@@ -69,9 +70,8 @@ class PlayGraph:
             if gap_cap_ns:
                 skipped = _skipped(starts, gap_cap_ns)
             self.start_ns = [start - less for start, less in zip(starts, skipped, strict=True)]
-        closing = self._closing(number_of)
-        for node in range(size):
-            self._connect(node, number_of, closing, skipped)
+        for node, edges in enumerate(edges_of(play).values()):
+            self._connect(node, edges, number_of, skipped)
 
     def turn_at(self, node: int) -> Turn:
         """The turn that a node is."""
@@ -91,51 +91,29 @@ class PlayGraph:
                 children[parent].append(number)
         return children
 
-    def _closing(self, number_of: dict[str, int]) -> list[list[int]]:
-        """The nodes whose end is the end of each conversation, where children are joined on without edges."""
-        closing: list[list[int]] = [[] for _ in self.parent]
-        for number in reversed(self.parents_first()):
-            turns = self.play.conversations[number].turns
-            last = turns[-1].spawn
-            ends = [closing[number_of[child]] for child in last]
-            closing[number] = [n for end in ends for n in end] if last else [self.first[number] + len(turns) - 1]
-        return closing
-
-    def _connect(self, node: int, number_of: dict[str, int], closing: list[list[int]], skipped: list[int]) -> None:
-        conversation = self.play.conversations[self.conversation[node]]
-        turn = self.turn_at(node)
-        before = self._continued(node, conversation)
-        edges: Iterable[tuple[list[list[tuple[int, int]]], int, int]]
-        if turn.edges is not None:
-            edges = [
-                (self._by_trigger(e), self.first[number_of[e.conversation_id]] + e.turn, e.delay_ns) for e in turn.edges
-            ]
-        elif before == NOBODY:
-            edges = []
-            self.after_begin[node] = self.scaled(turn.think_ns)
-        else:
-            spawned = self.turn_at(before).spawn if self.turn[node] else ()
-            ends = [n for child in spawned for n in closing[number_of[child]]] or [before]
-            edges = [(self.on_completion, end, turn.think_ns) for end in ends]
-        for out, source, delay in edges:
+    def _connect(self, node: int, edges: Sequence[Edge], number_of: dict[str, int], skipped: list[int]) -> None:
+        conversation, turn = self.play.conversations[self.conversation[node]], self.turn_at(node)
+        for edge in edges:
+            source = self.first[number_of[edge.conversation_id]] + edge.turn
+            out = self.on_completion if edge.trigger == "completion" else self.on_dispatch
             saved = max(0, skipped[node] - skipped[source])
-            out[source].append((node, self.scaled(max(0, delay - saved))))
-            self.waits[node] += 1
+            out[source].append((node, self.scaled(max(0, edge.delay_ns - saved))))
+        self.waits[node] = len(edges)
+        if turn.edges is None and not edges:
+            self.after_begin[node] = self.scaled(turn.think_ns)
         if turn.not_before_ns is not None:
             self.not_before[node] = self.scaled(max(0, turn.not_before_ns - skipped[node]))
-        fresh = self.turn[node] == 0 and conversation.mode == "fresh"
-        if before != NOBODY and not fresh and all(target != node for target, _ in self.on_completion[before]):
+        before = self._continued(node, conversation)
+        if before != NOBODY and all(target != node for target, _ in self.on_completion[before]):
             self.extends[node] = before
 
-    def _by_trigger(self, edge: Edge) -> list[list[tuple[int, int]]]:
-        return self.on_completion if edge.trigger == "completion" else self.on_dispatch
-
     def _continued(self, node: int, conversation: Conversation) -> int:
-        """The turn before, or the one that spawned the conversation; NOBODY for the first of the play."""
+        """The turn whose context the prompt of this one continues; NOBODY where it begins anew."""
         if self.turn[node]:
             return node - 1
-        parent = self.parent[self.conversation[node]]
-        return NOBODY if parent == NOBODY else self.first[parent] + (conversation.after_turn or 0)
+        if conversation.mode == "fresh":
+            return NOBODY
+        return self.first[self.parent[self.conversation[node]]] + (conversation.after_turn or 0)
 
     def scaled(self, delay_ns: int) -> int:
         """A recorded time with the factor on think times."""
