@@ -798,11 +798,6 @@ def _settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None
             f"Knob {several[0]}={values[several[0]]}: recorded passes can be taken in their order by one scheduler "
             f"only; expected measured_match=geometry, or {several[0]}=1."
         )
-    if values["attention_dp"] > 1 and values["engine"] != "vllm":
-        raise GapscopeError(
-            f"Knob attention_dp={values['attention_dp']} with engine={values['engine']}: expected engine=vllm, or "
-            "attention_dp=1."
-        )
 
 
 def _settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:

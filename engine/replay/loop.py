@@ -103,7 +103,9 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
         reservation=values["reservation"],
         eviction=values["eviction"],
         cache_blocks=values["cache_blocks"],
-        sglang=SglangRules(**{name: values[name] for name in knob_table.SGLANG_ONLY}),
+        sglang=SglangRules(**{name: values[name] for name in knob_table.SGLANG_ONLY}).of_rank(
+            values["attention_dp"], values["block_size"]
+        ),
     )
 
 

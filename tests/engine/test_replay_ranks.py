@@ -71,7 +71,6 @@ def test_replicas_of_ranks_number_both(tmp_path):
         ({"attention_dp": 1, "dp_router": "session"}, "attention_dp above 1"),
         ({"attention_dp": 1, "dp_price": "combined"}, "attention_dp above 1"),
         ({"timing": "measured", "measured_match": "order"}, "one scheduler only"),
-        ({"engine": "sglang"}, "attention_dp=1"),
     ],
 )
 def test_what_ranks_cannot_do_is_said(changes, named):

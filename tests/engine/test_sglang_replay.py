@@ -106,3 +106,26 @@ def test_a_bundle_says_whose_scheduler_it_was_and_can_be_varied(tmp_path: Path) 
     back = resolve({"engine": "vllm"}, knobs_from_run(sglang))
     back_id = replay(trace, back, store=tmp_path / "other", slug="r")
     assert open_bundle(tmp_path / "other" / back_id).lineage["config"] == vllm.lineage["config"]
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "atom", "trtllm"])
+def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str) -> None:
+    # Every conversation twice, under two names: in lockstep each rank gets one of them, and its passes are those of an
+    # engine that serves them alone. A rank of SGLang has half the chunk, and 0.3 of the conservativeness.
+    def conversation(name: str, n: int):
+        return [talk(name, *(turn(f"{name}.{k}", 30 + 7 * n + k, 9 + n) for k in range(4)))]
+
+    one = trace_of(*(conversation(f"a{n}", n) for n in range(5)))
+    two = trace_of(*(conversation(f"{side}{n}", n) for n in range(5) for side in "ab"))
+    base = TEN_MS | TIMING | {"engine": engine, "kv_blocks": 110, "block_size": 4, "max_num_seqs": 8}
+    base["lane_assignment"] = "cursor"
+    sglang = engine == "sglang"
+    ranks = resolve(base | {"lanes": 6, "attention_dp": 2} | ({"chunked_prefill_size": 64} if sglang else {}))
+    alone = {"chunked_prefill_size": 32, "schedule_conservativeness": 0.3} if sglang else {}
+    single = resolve(base | {"lanes": 3} | alone)
+    both = simulate(two, ranks, build_timing(ranks)).record.passes
+    expected = simulate(one, single, build_timing(single)).record.passes
+    for rank in (0, 1):
+        here = both["dp_rank"] == rank
+        for name in ("start_ns", "end_ns", "sum_prefill_tokens", "num_decode_requests", "kv_blocks_used"):
+            np.testing.assert_array_equal(both[name][here], expected[name], name)
