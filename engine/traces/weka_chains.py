@@ -108,8 +108,9 @@ def _grow(requests: list[Request]) -> list[Chain]:
             chains.append(found)
         found.requests.append(request)
         if ids:
+            known = found.shared if found.tail is None else len(found.tail.ids)
+            seen.update(ids[known:])
             found.tail = request
-            seen.update(ids)
     return chains
 
 

@@ -125,12 +125,13 @@ class _Lowering:
         """Take a scope that ``spawner`` launched; returns the requests at whose end all that it waits for is over."""
         chains = chains_of(scope.requests)
         main = chains[0].requests
+        small = max(AUX_TOKENS, max(r.prompt_tokens for r in main) // AUX_SHARE)
         self._add(chains[0], name, spawner)
         if spawner is not None:
             _spawn(main[0], spawner)
         for number, chain in enumerate(chains[1:]):
             anchor = chain.anchor or main[0]
-            self._add(chain, f"{name}{joint}{_kind(chain, main)}:{number:03d}", anchor)
+            self._add(chain, f"{name}{joint}{_kind(chain, main[0].model, small)}:{number:03d}", anchor)
             _spawn(chain.requests[0], anchor, at_dispatch=chain.anchor is None)
         for chain in chains:
             for before, request in pairwise(chain.requests):
@@ -187,11 +188,10 @@ def _pause(before: Request, request: Request) -> int:
     return max(0, request.start_ns - before.end_ns)
 
 
-def _kind(chain: Chain, main: list[Request]) -> str:
+def _kind(chain: Chain, main_model: str, small: int) -> str:
     first = chain.requests[0]
-    small = max(AUX_TOKENS, max(r.prompt_tokens for r in main) // AUX_SHARE)
-    alone = len(chain.requests) == 1
-    return "aux" if alone and (first.model != main[0].model or first.prompt_tokens < small) else "fa"
+    aside = first.model != main_model or first.prompt_tokens < small
+    return "aux" if aside and len(chain.requests) == 1 else "fa"
 
 
 def _spawn(first: Request, anchor: Request, at_dispatch: bool = False) -> None:
