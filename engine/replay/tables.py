@@ -61,6 +61,10 @@ class Tables:
         return self._priced.times
 
     @cached_property
+    def _steps(self) -> dict[str, Ints]:
+        return self._workers.steps()
+
+    @cached_property
     def _blocks(self) -> Blocks:
         return Blocks(self.result)
 
@@ -151,7 +155,7 @@ class Tables:
         phase = np.searchsorted(starts, passes["start_ns"], side="right") - 1
         columns |= {
             "pass_index": ordinal,
-            "step": numbers(passes["step"]) if "step" in passes else ordinal,
+            **{name: numbers(column[rows]) for name, column in self._steps.items()},
             **self._workers.of_passes(rows),
             "phase": coded(np.maximum(phase, 0), [p.name for p in phases]),
             "duration_ns": numbers(passes["end_ns"] - passes["start_ns"]),

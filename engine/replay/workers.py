@@ -46,6 +46,28 @@ class Workers:
             self.order = np.argsort(record.passes["start_ns"], kind="stable")
             self.row[self.order] = np.arange(count)
 
+    def steps(self) -> dict[str, Ints]:
+        """``step`` of the passes of the record, and their ``counter`` where there are several workers.
+
+        Ranks of one worker whose passes are taken together share a step; the steps of different workers never are
+        together, so each has a number of its own. ``counter`` is the number that the worker gave it.
+        """
+        passes = self._record.passes
+        if "worker" not in passes:
+            return {"step": self.row}
+        own = passes["step"]
+        if len(self._names) == 1:
+            return {"step": own}
+        together = passes["worker"] * (int(own.max(initial=0)) + 1) + own
+        _, first, group = np.unique(together[self._in_order], return_index=True, return_inverse=True)
+        numbered = np.empty(len(first), np.int64)
+        numbered[np.argsort(first)] = np.arange(len(first))
+        return {"step": numbered[group][self.row], "counter": own}
+
+    @property
+    def _in_order(self) -> Ints | slice:
+        return slice(None) if self.order is None else self.order
+
     def of_passes(self, passes: Ints | slice) -> dict[str, pa.Array]:
         """``worker_id`` and ``dp_rank`` of passes of the record."""
         return self._served_by(self._record.passes, passes, "start_ns")

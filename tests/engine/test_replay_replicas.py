@@ -37,7 +37,7 @@ def played(store: Path, seed: int, plays: int, spare: int, changes: dict[str, An
 
 def of_worker(run: Run, worker: str) -> Run:
     """What one worker did, its passes under the numbers that it gave them."""
-    step = {row["pass_index"]: row["step"] for row in run.passes}
+    step = {row["pass_index"]: row["counter"] for row in run.passes}
     requests = [row for row in run.requests if row["worker_id"] == worker]
     names = {row["request_id"] for row in requests}
 
@@ -66,6 +66,7 @@ def check(bundle: Bundle, replicas: int) -> Run:
                 assert list(law(of_worker(run, worker))) == [], (worker, law.__name__)
     assert list(ledger_of_requests(run)) == []
     assert [row["pass_index"] for row in run.passes] == list(range(len(run.passes)))
+    assert [row["step"] for row in run.passes] == list(range(len(run.passes)))  # no two are taken together
     for rows, keys in (
         (run.passes, ("start_ns", "pass_index")),
         (run.kv_events, ("time_ns", "pass_index", "event_index")),
@@ -166,3 +167,19 @@ def test_the_same_run_id_in_other_processes_and_under_other_hash_seeds(tmp_path:
         said.append(run.stdout)
     assert said[0] == said[1]
     assert len(set(said[0].split())) == 4
+
+
+def test_only_ranks_of_one_replica_share_a_step(tmp_path: Path) -> None:
+    changes = {"replicas": 2, "attention_dp": 2, "lanes": 8, "duration_s": 0.6}
+    run = played(tmp_path, 9, 6, 60, changes).table("passes").to_pylist()
+    assert {(row["worker_id"], row["dp_rank"]) for row in run} == {(f"vllm-{w}", r) for w in (0, 1) for r in (0, 1)}
+    steps: dict[int, list[dict[str, Any]]] = {}
+    for row in run:
+        steps.setdefault(row["step"], []).append(row)
+    assert sorted(steps) == list(range(len(steps)))
+    assert any(len(rows) == 2 for rows in steps.values())
+    for rows in steps.values():
+        assert len({(row["worker_id"], row["start_ns"], row["end_ns"]) for row in rows}) == 1
+        assert len({row["dp_rank"] for row in rows}) == len(rows)
+    starts = [rows[0]["start_ns"] for _, rows in sorted(steps.items())]
+    assert starts == sorted(starts)
