@@ -81,7 +81,8 @@ def load_trace(path: Path) -> Trace:
     of = next((known for known in FORMATS if known.looks_like(head)), None)
     if of is None:
         known = ", ".join(known.NAME for known in FORMATS)
-        raise GapscopeError(f"{path} is of no known trace format; expected one of: {known}.")
+        broken = "; line 1 is no JSON object (cut off?)" if head.line[:1] == b"{" and not head.row else ""
+        raise GapscopeError(f"{path} is of no known trace format{broken}; expected one of: {known}.")
     trace = of.read(path, data)
     trace.digest = trace.digest or hashlib.sha256(given).hexdigest()
     check_trace(trace, str(path))
