@@ -10,6 +10,8 @@ from engine.identity import NOT_APPLICABLE, Identity
 
 CLOSED_LOOP = ("lane_assignment", "lane_stagger_ms", "wrap", "think_scale", "dispatch_lag_ms")
 """Settings of a client that decides itself when to send."""
+DRAWN = ("arrival_rate", "client_seed")
+"""More of them, in records that have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Counterfactual:
         if self.arrivals:
             identity.set("client", "loop", "open: measured dispatch times", source)
             identity.set("client", "cancel", "each request when it was measured to end without success", source)
-            for name in CLOSED_LOOP:
+            for name in (*CLOSED_LOOP, *(name for name in DRAWN if identity.value("client", name) is not None)):
                 identity.set("client", name, NOT_APPLICABLE, "requests are sent when they were measured")
         if self.reuse:
             identity.set("capacity", "prefix_caching", "reuse at first admission as measured", source)
