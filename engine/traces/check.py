@@ -53,7 +53,8 @@ def _check_play(play: Play, where: str) -> None:
                     f"{where}: turn {number} of {name} needs at least 1 output token, a think time from 0 to 31 years, "
                     "and either segments or hash ids with a prompt length."
                 )
-            _check_waits(turn, f"{where}: turn {number} of {name}", by_id)
+            if turn.edges or turn.not_before_ns or turn.start_ns is not None or turn.api_ns is not None:
+                _check_waits(turn, f"{where}: turn {number} of {name}", by_id)
             fresh = number == 0 and conversation.mode == "fresh" and turn.hash_ids is None
             if fresh and not any(segment.tokens > 0 for segment in turn.new_input):
                 raise GapscopeError(f"{where}: turn 0 of {name} has an empty prompt.")

@@ -17,14 +17,14 @@ FREE_BYTES = 1 << 30
 GROWTH = 200
 """Beyond that, how many times its own size: rows of JSON grow 10 to 40 times, a bomb a thousand times."""
 _PIECE = 1 << 24
-_START = 1 << 20
+_START = 1 << 17
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"\x28\xb5": "zstd"}
 _SUFFIXES = (".gz", ".zst")
 
 
 @dataclass(frozen=True)
 class Head:
-    """How a trace begins: its first line, the first JSON object in it (empty where it holds none), its first MiB."""
+    """How a trace begins: its first line, the first JSON object in it (empty where there is none), its first 128 KiB."""
 
     line: bytes
     row: dict[str, Any] = field(default_factory=dict)
