@@ -24,7 +24,7 @@ _SUFFIXES = (".gz", ".zst")
 
 @dataclass(frozen=True)
 class Head:
-    """How a trace begins: its first line, the first JSON object in it (empty where there is none), its first 128 KiB."""
+    """How a trace begins: its first line, the first JSON object in it (empty where it has none), the first 128 KiB."""
 
     line: bytes
     row: dict[str, Any] = field(default_factory=dict)
