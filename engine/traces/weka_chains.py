@@ -9,9 +9,12 @@ continued, it is the continuation after all, with an edited or compacted context
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
 
 from engine.traces.tree import Relation, Trigger
 
@@ -91,52 +94,76 @@ def _opening(requests: list[Request]) -> list[Request]:
     return [] if any(r.ids and r.ids[0] == begin for r in requests[1:]) else requests[:1]
 
 
+class _Paths:
+    """The last prompts of all chains so far, by the blocks in them. A chain keeps every block that it ever had."""
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        ids = [np.frombuffer(r.ids, np.int64) for r in requests if r.ids]
+        self._least = min((int(i.min()) for i in ids), default=0)
+        size = max((int(i.max()) for i in ids), default=-1) - self._least + 1
+        self._longest = np.zeros(size, np.int64)  # by block: the length of the longest prompt that holds it; 0: none
+        self._chain = np.zeros(size, np.int64)  # and whose that is
+        self._tails: dict[int, list[int]] = {}  # by its last block, the chains with this last prompt
+
+    def known(self, request: Request) -> int:
+        """How many leading blocks are in any prompt so far."""
+        known = self._longest[self._at(request)] > 0
+        return len(known) if known.all() else int(known.argmin())
+
+    def chain_with(self, block: int) -> int:
+        """Of the chains that hold this block, the one with the longest last prompt; the first of equals."""
+        return int(self._chain[block - self._least])
+
+    def tails_at(self, block: int) -> Sequence[int]:
+        """The chains whose last prompt ends with this block, in the order of their numbers."""
+        return self._tails.get(block, ())
+
+    def move(self, chain: int, before: Request | None, request: Request) -> None:
+        """Make ``request`` the last of a chain after ``before``."""
+        if before is not None:
+            self._tails[before.ids[-1]].remove(chain)
+        insort(self._tails.setdefault(request.ids[-1], []), chain)
+        at, length = self._at(request), len(request.ids)
+        at = at[(self._longest[at] < length) | (self._longest[at] == length) & (self._chain[at] > chain)]
+        self._longest[at] = length
+        self._chain[at] = chain
+
+    def _at(self, request: Request) -> npt.NDArray[np.int64]:
+        return np.frombuffer(request.ids, np.int64) - self._least
+
+
 def _grow(requests: list[Request]) -> list[Chain]:
     """Chains of extensions; every other request starts one, anchored where its prompt parts from one."""
     chains: list[Chain] = []
-    seen: set[int] = set()
+    paths = _Paths(requests)
+    any_ids = False
     for request in requests:
-        ids = request.ids
-        found = _extended(chains, request) if ids else None
-        if found is None and chains and (not ids or not seen):
-            found = chains[0]  # nothing tells whose it is
+        shared = paths.known(request) if request.ids else 0
+        found = _extended(chains, paths, request, shared)
+        if found is None and chains and not (request.ids and any_ids):
+            found = 0  # nothing tells whose it is
         if found is None:
-            found = Chain([])
-            found.shared = bisect_left(range(len(ids)), True, key=lambda at: ids[at] not in seen)
-            if found.shared:
-                found.anchor = _parted_from(chains, ids, found.shared).tail
-            chains.append(found)
-        found.requests.append(request)
-        if ids:
-            known = found.shared if found.tail is None else len(found.tail.ids)
-            seen.update(ids[known:])
-            found.tail = request
+            anchor = chains[paths.chain_with(request.ids[shared - 1])].tail if shared else None
+            found = len(chains)
+            chains.append(Chain([], anchor, shared))
+        chain = chains[found]
+        chain.requests.append(request)
+        if request.ids:
+            paths.move(found, chain.tail, request)
+            chain.tail = request
+            any_ids = True
     return chains
 
 
-def _extended(chains: list[Chain], request: Request) -> Chain | None:
-    """The chain with the longest last prompt that this one begins with."""
-    ids, latest, best, longest = request.ids, request.start_ns + EPSILON_NS, None, 0
-    for chain in chains:
-        tail = chain.tail
-        if tail is None:
-            continue
-        length = len(tail.ids)
-        if (
-            longest < length <= len(ids)
-            and tail.ids[-1] == ids[length - 1]
-            and tail.model == request.model
-            and tail.end_ns <= latest
-        ):
-            best, longest = chain, length
-    return best
-
-
-def _parted_from(chains: list[Chain], ids: array[int], shared: int) -> Chain:
-    """Of the chains that share the longest beginning, the one with the longest last prompt."""
-    last = ids[shared - 1]
-    sharing = [c for c in chains if c.tail and len(c.tail.ids) >= shared and c.tail.ids[shared - 1] == last]
-    return max(sharing, key=lambda c: len(c.tail.ids) if c.tail else 0)
+def _extended(chains: list[Chain], paths: _Paths, request: Request, shared: int) -> int | None:
+    """The chain with the longest last prompt that this one begins with; the first of equals."""
+    latest = request.start_ns + EPSILON_NS
+    for block in reversed(request.ids[:shared]):
+        for number in paths.tails_at(block):
+            tail = chains[number].tail
+            if tail is not None and tail.model == request.model and tail.end_ns <= latest:
+                return number
+    return None
 
 
 def _close_seams(chains: list[Chain]) -> None:
@@ -158,10 +185,18 @@ def _close_seams(chains: list[Chain]) -> None:
             assert chain.tail is not None
             for fork in waiting:
                 if fork is not chosen and chain.tail.when < fork.requests[0].when:
-                    shared = shared_blocks(chain.tail.ids, fork.requests[0].ids)
-                    if shared:
-                        fork.anchor, fork.shared = chain.tail, shared
-                        forks.setdefault(id(chain.tail), []).append(fork)
+                    fork.shared = _shared_after(chain.tail.ids, chosen.shared, fork)
+                    fork.anchor = chain.tail
+                    forks.setdefault(id(chain.tail), []).append(fork)
+
+
+def _shared_after(ids: array[int], kept: int, fork: Chain) -> int:
+    """What a fork has in common with ``ids``, of which the first ``kept`` blocks are those of its anchor so far."""
+    own = fork.requests[0].ids
+    if fork.shared != kept:
+        return min(fork.shared, kept)
+    both = min(len(ids), len(own))
+    return kept if kept >= both or ids[kept] != own[kept] else shared_blocks(ids, own)
 
 
 def _goes_on(fork: Chain, tail: Request) -> bool:
