@@ -268,6 +268,7 @@ _TABLE: tuple[Param, ...] = (
     ),
     Param("pass_from", float, 0.0, "passes", "From, s", low=-1e6, high=1e7),
     Param("pass_span", float, 20.0, "passes", "Length, s", low=1, high=1e6),
+    Param("pass_rank", str, "", "passes", "Worker and rank", help="Of runs with several; others show what they have"),
     _scale("pass_y", "passes"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
     Param("conv", str, "", "cache_events", "Conversation"),

@@ -16,6 +16,7 @@ from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.queries import cache
 from dashboard.queries.identity import repeats
+from dashboard.queries.passes import ranks
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.store import Result, Store
 
@@ -118,9 +119,13 @@ def _past(kind: str) -> str:
 
 
 def pool(frame: Frame, store: Store) -> tuple[Answer, Figure]:
-    """Blocks that requests refer to, distinct contents held, and blocks that no request refers to."""
+    """Blocks that requests refer to, distinct contents held, and blocks that no request refers to.
+
+    Of a run with several pools, the mean over the passes of all.
+    """
     span = capture_span(store, *(side.run_id for side in frame.sides))
     results = [(side, cache.pool_occupancy(store, side.run_id, span, 150)) for side in frame.sides]
+    of = ", mean pool" if any(len(ranks(store, side.run_id)) > 1 for side in frame.sides) else ""
     panels = []
     for column, title in (
         ("used_blocks", "blocks in use"),
@@ -132,7 +137,7 @@ def pool(frame: Frame, store: Store) -> tuple[Answer, Figure]:
             for side, r in results
             if not r.not_recorded and len(r)
         ]
-        panels.append((title, figures.lines(series, X, Axis("blocks"), dark=frame.dark)))
+        panels.append((title + of, figures.lines(series, X, Axis("blocks"), dark=frame.dark)))
     n = {side.run_id: side.bundle.rows("passes") for side in frame.sides}
     return stack(results, n=n), figures.small_multiples(panels, height=210)
 

@@ -36,12 +36,21 @@ BIN_COLUMNS = {
 """The columns of single passes and of bins."""
 
 
-def timeline(frame: Frame, store: Store, start_s: float, length_s: float) -> tuple[Answer, Figure, str]:
-    """Tokens of each pass by kind, a panel per side on one axis of time, with durations and queues; how it is drawn."""
+def timeline(frame: Frame, store: Store, start_s: float, length_s: float, rank: str = "") -> tuple[Answer, Figure, str]:
+    """Tokens of each pass by kind, a panel per side on one axis of time, with durations and queues; how it is drawn.
+
+    ``rank`` is one of :func:`ranks`: of a run with several, only its passes; any other text is all. Passes of several
+    ranks run at the same time, so they are drawn as means of bins.
+    """
     span = Span(int(start_s * 1e9), int((start_s + length_s) * 1e9))
-    single = [(side, passes.between(store, side.run_id, span, SINGLE)) for side in frame.sides]
-    one_by_one = not any(result.truncated for _, result in single)
-    results = single if one_by_one else [(s, passes.timeline(store, s.run_id, span, BINS)) for s in frame.sides]
+    known = {side.run_id: passes.ranks(store, side.run_id) for side in frame.sides}
+    only = {run_id: rank if rank in named and len(named) > 1 else None for run_id, named in known.items()}
+    mingled = any(len(named) > 1 and only[run_id] is None for run_id, named in known.items())
+    single = [(s, passes.between(store, s.run_id, span, SINGLE, only[s.run_id])) for s in frame.sides]
+    one_by_one = not mingled and not any(result.truncated for _, result in single)
+    results = single
+    if not one_by_one:
+        results = [(s, passes.timeline(store, s.run_id, span, BINS, only[s.run_id])) for s in frame.sides]
     shown = [(side, result) for side, result in results if not result.not_recorded and len(result)]
     names = SINGLE_COLUMNS if one_by_one else BIN_COLUMNS
     width = None if one_by_one else length_s / BINS
@@ -51,7 +60,7 @@ def timeline(frame: Frame, store: Store, start_s: float, length_s: float) -> tup
     for key, title in (
         ("decode", "decode requests per pass"),
         ("duration", "pass duration, ms"),
-        ("waiting", "waiting"),
+        ("waiting", "waiting, per rank" if mingled else "waiting"),
     ):
         series = [
             Series(side.role, side.name, _start(result, names), _values(result, names[key])) for side, result in shown
@@ -66,11 +75,12 @@ def timeline(frame: Frame, store: Store, start_s: float, length_s: float) -> tup
         figure["layout"]["barmode"] = "stack"
         figure = figures.one_axis(figure, "s from profile start", (start_s, start_s + length_s))
     n = {side.run_id: None if r.not_recorded else _count(r, one_by_one) for side, r in results}
-    words = (
-        "Each pass is a bar as wide as it lasts."
-        if one_by_one
-        else (f"More than {SINGLE} passes: means of {BINS} even bins of time. A shorter window shows single passes.")
-    )
+    if one_by_one:
+        words = "Each pass is a bar as wide as it lasts."
+    elif mingled:
+        words = f"Means over the passes of all ranks, in {BINS} even bins of time. Choose a rank for its own passes."
+    else:
+        words = f"More than {SINGLE} passes: means of {BINS} even bins of time. A shorter window shows single passes."
     return stack(results, PASS_COLUMNS[:-2] if one_by_one else (), n), figure, words
 
 
@@ -106,9 +116,10 @@ def _stacked(result: Result, names: dict[str, str], width: float | None, dark: b
     return figures.compose(traces, Axis(""), Axis(""), dark=dark)
 
 
-def several_ranks(frame: Frame, store: Store) -> bool:
-    """Whether any side has more than one rank."""
-    return any(passes.ranks(store, side.run_id) > 1 for side in frame.sides)
+def ranks(frame: Frame, store: Store) -> list[str]:
+    """The workers and ranks of the sides that have more than one."""
+    known = [passes.ranks(store, side.run_id) for side in frame.sides]
+    return list(dict.fromkeys(rank for named in known if len(named) > 1 for rank in named))
 
 
 def balance(frame: Frame, store: Store) -> Answer:

@@ -72,12 +72,17 @@ draw(frame, "drift", "Error of the timing model on the measured passes over time
 with st.container(horizontal=True, vertical_alignment="bottom"):
     begin = widgets.control("pass_from", step=5.0, width=160)
     length = widgets.control("pass_span", step=5.0, width=160)
-rows, figure, words = pass_time.timeline(frame, store, begin, length)
+    ranks = pass_time.ranks(frame, store)
+    rank = widgets.control("pass_rank", options=["all", *ranks], default="all", width=160) if ranks else ""
+rows, figure, words = pass_time.timeline(frame, store, begin, length, rank)
 draw(frame, "timeline", "Batch composition over time", rows, figure, note=words)
 
-if pass_time.several_ranks(frame, store):
+if ranks:
     draw(frame, "ranks", "Work and time by rank", pass_time.balance(frame, store))
     rows, figure, words = pass_time.spread(frame, store)
-    draw(frame, "spread", "Ranks of one step, over time", rows, figure, note=words)
+    if words:
+        draw(frame, "spread", "Ranks of one step, over time", rows, figure, note=words)
+    else:
+        st.caption("Ranks of one step: these workers take no steps together.")
 else:
     st.caption("Rank balance: these runs have a single rank, so there is nothing to balance.")

@@ -1,4 +1,5 @@
 -- Passes over time in even bins: time by class, batch composition, queue and pool. A pass belongs to the bin it starts in.
+-- Of one worker and rank, where it is named; else means are over the passes of all.
 SELECT
     $start_ns + bin * ($end_ns - $start_ns) // $bins AS time_ns,
     count(*) FILTER (class <> 'idle') AS passes,
@@ -17,6 +18,7 @@ FROM (
     SELECT *, (start_ns - $start_ns) * $bins // ($end_ns - $start_ns) AS bin
     FROM {run.passes}
     WHERE start_ns >= $start_ns AND start_ns < $end_ns
+        AND ($rank IS NULL OR $rank = concat_ws('/', worker_id, dp_rank))
 )
 GROUP BY bin
 ORDER BY bin

@@ -126,26 +126,26 @@ def duration_curve(
     )
 
 
-def timeline(store: Store, run_id: str, span: Span | None = None, bins: int = 240) -> Result:
-    """Time by class, mean batch composition, running and waiting requests per time bin."""
-    params = {"bins": bins, **(span or capture_span(store, run_id)).params()}
+def timeline(store: Store, run_id: str, span: Span | None = None, bins: int = 240, rank: str | None = None) -> Result:
+    """Time by class, mean batch composition, running and waiting requests per time bin; of one of ``ranks``, or all."""
+    params = {"bins": bins, "rank": rank, **(span or capture_span(store, run_id)).params()}
     return timed(store, run_id, "passes", lambda: store.query("pass_timeline", params, runs={"run": run_id}))
 
 
-def between(store: Store, run_id: str, span: Span, row_cap: int = 2000) -> Result:
-    """Single passes that start inside a span; ``truncated`` tells when there are more."""
+def between(store: Store, run_id: str, span: Span, row_cap: int = 2000, rank: str | None = None) -> Result:
+    """Single passes that start inside a span, of one of ``ranks`` or all; ``truncated`` tells when there are more."""
     return timed(
         store,
         run_id,
         "passes",
-        lambda: store.query("passes_between", span.params(), runs={"run": run_id}, row_cap=row_cap),
+        lambda: store.query("passes_between", {"rank": rank, **span.params()}, runs={"run": run_id}, row_cap=row_cap),
     )
 
 
-def ranks(store: Store, run_id: str) -> int:
-    """How many ranks the run recorded passes of; 0 where it recorded none."""
-    found = store.query("rank_count", runs={"run": run_id})
-    return 0 if found.not_recorded else int(found.one()["ranks"])
+def ranks(store: Store, run_id: str) -> list[str]:
+    """The workers and ranks that the run recorded passes of, as ``worker/rank``; none where it recorded none."""
+    found = store.query("ranks", runs={"run": run_id})
+    return [] if found.not_recorded else found.table.column("rank").to_pylist()
 
 
 def rank_balance(store: Store, run_id: str, population: Population) -> Result:

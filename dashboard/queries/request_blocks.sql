@@ -2,7 +2,7 @@
 -- evicted before and after. What came before is told by the order in which the scheduler moved blocks, as in reuse_fates: producers
 -- publish what they evict for an admission after it.
 WITH mine AS (
-    SELECT unnest(prompt_block_hashes) AS hash, unnest(range(len(prompt_block_hashes))) AS block_index, dp_rank
+    SELECT unnest(prompt_block_hashes) AS hash, unnest(range(len(prompt_block_hashes))) AS block_index, worker_id, dp_rank
     FROM {run.block_hashes}
     WHERE request_id = $request_id
 ),
@@ -14,7 +14,8 @@ seen AS (
         coalesce(CASE WHEN a.move IS NULL THEN c.evicted_ns < $admit_ns ELSE c.evicted_move < a.move END, false) AS evicted
     FROM mine b
     CROSS JOIN admitted a
-    LEFT JOIN {run.block_copies} c ON c.hash = b.hash AND coalesce(c.dp_rank = b.dp_rank, true)
+    LEFT JOIN {run.block_copies} c
+        ON c.hash = b.hash AND coalesce(c.worker_id = b.worker_id, true) AND coalesce(c.dp_rank = b.dp_rank, true)
 ),
 lives AS (
     SELECT

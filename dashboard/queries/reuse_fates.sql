@@ -1,7 +1,7 @@
 -- What had become of blocks that only the other side reused, when requests that missed them were admitted: from block `first` up to but
 -- not with block `until` of their prompts. The first of these blocks decides: reuse ends there, whatever is held behind it.
 WITH turns AS MATERIALIZED (
-    SELECT r.request_id, a.first, a.until, coalesce(r.first_admit_ns, r.dispatched_ns) AS admit_ns, r.dp_rank, r.input_tokens, r.conversation_id, r.turn_index, r.source_trace_id
+    SELECT r.request_id, a.first, a.until, coalesce(r.first_admit_ns, r.dispatched_ns) AS admit_ns, r.worker_id, r.dp_rank, r.input_tokens, r.conversation_id, r.turn_index, r.source_trace_id
     FROM (SELECT unnest($requests) AS request_id, unnest($firsts) AS first, unnest($untils) AS until) a
     JOIN {less.requests} r ON r.request_id = a.request_id
 ),
@@ -16,7 +16,7 @@ before AS (  -- the turn before of the conversation
 ),
 missing AS (
     SELECT
-        t.request_id, t.admit_ns, t.dp_rank, t.block_index, k.hash, p.hash AS hash_before,
+        t.request_id, t.admit_ns, t.worker_id, t.dp_rank, t.block_index, k.hash, p.hash AS hash_before,
         t.input_tokens < $block_size OR t.request_id IN (SELECT request_id FROM {less.known_blocks}) AS named
     FROM (SELECT *, unnest(range(first, until)) AS block_index FROM turns) t
     LEFT JOIN {less.known_blocks} k ON k.request_id = t.request_id AND k.block_index = t.block_index AND k.of_prompt
@@ -31,10 +31,10 @@ admitted AS (  -- the place of an admission among the events: what the request r
 ),
 seen AS (
     SELECT
-        x.*, c.* EXCLUDE (hash, dp_rank),
+        x.*, c.* EXCLUDE (hash, worker_id, dp_rank),
         CASE WHEN a.move IS NULL THEN coalesce(c.stored_ns, c.last_used_ns) < x.admit_ns ELSE c.move < a.move END AS earlier,
         CASE WHEN a.move IS NULL THEN c.evicted_ns < x.admit_ns ELSE c.evicted_move < a.move END AS evicted,
-        coalesce(c.dp_rank = x.dp_rank, true) AS here
+        coalesce(c.worker_id = x.worker_id, true) AND coalesce(c.dp_rank = x.dp_rank, true) AS here
     FROM missing x
     LEFT JOIN admitted a ON a.request_id = x.request_id
     LEFT JOIN {less.block_copies} c ON c.hash = x.hash

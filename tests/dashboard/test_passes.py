@@ -199,7 +199,7 @@ def test_ranks_of_a_step_by_hand(root: Path) -> None:
     run = write(root, "m", [request("a")], passes=[*rows, alone])
     store = Store([root])
     frame = frame_of(store, run)
-    assert pass_time.several_ranks(frame, store)
+    assert pass_time.ranks(frame, store) == ["w/0", "w/1"]
     answer = pass_time.balance(frame, store)
     told = ("dp_rank", "passes", "steps", "slowest_steps", "slowest_share", "waited_ms")
     assert [tuple(row[name] for name in told) for row in answer.rows.to_pylist()] == [
@@ -217,9 +217,41 @@ def test_ranks_of_a_step_by_hand(root: Path) -> None:
     assert answer.n == {run: 4}
 
 
+def test_passes_of_several_workers_are_not_drawn_as_if_they_followed_each_other(root: Path) -> None:
+    # Two replicas at the same time: one with 4 requests per pass and 1 waiting, the other with 8 and 3.
+    pair = [
+        a_pass(
+            2 * k + worker,
+            step=2 * k + worker,
+            worker_id=f"vllm-{worker}",
+            dp_rank=0,
+            start_ns=k * 20 * MS + worker * MS,
+            num_decode_requests=(4, 8)[worker],
+            num_waiting=(1, 3)[worker],
+        )
+        for k in range(10)
+        for worker in (0, 1)
+    ]
+    run = write(root, "m", [request("a")], passes=pair)
+    store = Store([root])
+    frame = frame_of(store, run)
+    assert pass_time.ranks(frame, store) == ["vllm-0/0", "vllm-1/0"]
+    for rank, requests, waiting in (("vllm-0/0", 4, 1), ("vllm-1/0", 8, 3)):
+        answer, figure, words = pass_time.timeline(frame, store, 0.0, 1.0, rank)
+        assert "as wide as it lasts" in words
+        assert set(figure["data"][2]["y"]) == {requests}
+        assert set(figure["data"][4]["y"]) == {waiting}
+        assert answer.n == {run: 10}
+    answer, figure, words = pass_time.timeline(frame, store, 0.0, 1.0)
+    assert words.startswith("Means over the passes of all ranks")
+    assert answer.n == {run: 20}
+    assert {float(y) for y in figure["data"][2]["y"] if np.isfinite(y)} == {6.0}  # both start in one bin of 5 ms
+    assert pass_time.spread(frame, store)[2] == ""  # they take no steps together
+
+
 def test_one_rank_has_no_steps_with_others(samples: Store) -> None:
     run = sample_id("ample8-predicted")
-    assert queries.ranks(samples, run) == 1
+    assert len(queries.ranks(samples, run)) == 1
     (row,) = queries.rank_balance(samples, run, HEADLINE).rows()
     assert (row["steps"], row["slowest_share"], row["waited_ns"]) == (0, None, None)
     assert len(queries.rank_steps(samples, run, HEADLINE, Span(0, S))) == 0
