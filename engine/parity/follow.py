@@ -38,7 +38,7 @@ class WatchedServer(PlainServer):
         if self.has_work:
             self.advance(at, at + 1)
 
-    def schedule(self, at: int) -> list[Member]:
+    def next_batch(self, at: int) -> list[Member]:
         """The batch that would be formed; the server cannot go on afterwards."""
         self.forget()
         if self.has_work:

@@ -152,7 +152,7 @@ class _Follower:
         """The cause and a sentence: what would the scheduler do from the recorded state with the recorded arrivals?"""
         twin = WatchedServer(self._recorded.config, OneTick())
         twin.stand_where(self._truth)
-        should = twin.schedule(at)
+        should = twin.next_batch(at)
         if should != batch:
             return self._explain_scheduler(batch, should)
         differing = _differing(batch, self._replay.batch, self._offset)
