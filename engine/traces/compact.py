@@ -49,7 +49,16 @@ def compact_name(trace: Trace) -> str:
 
 
 def write_compact(trace: Trace, path: Path) -> None:
-    """Write ``trace`` to ``path`` in one step: a crash leaves either the old file or the new one."""
+    """Write ``trace`` to ``path`` in one step: a crash leaves either the old file or the new one.
+
+    Raises:
+        GapscopeError: the file cannot be written, or the trace says edge by edge what turns wait for.
+    """
+    turns = (turn for play in trace.plays for talk in play.conversations for turn in talk.turns)
+    if any(turn.edges is not None or turn.not_before_ns is not None for turn in turns):
+        raise GapscopeError(
+            f"The trace {trace.name} names what its turns wait for, which the compact form cannot hold: keep its own file."
+        )
     rows = [
         {
             "play": number,

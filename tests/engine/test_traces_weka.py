@@ -14,6 +14,7 @@ from engine.errors import GapscopeError
 from engine.replay import simulate
 from engine.timing import build_timing
 from engine.traces import load_trace, weka
+from engine.traces.compact import write_compact
 from engine.traces.tree import Conversation, Edge, Play, Trace, Turn
 from engine.workload.hash_ids import ChainedHashIds, block_keys_of
 from tests.engine.client_harness import settle
@@ -375,6 +376,12 @@ def test_a_file_over_several_lines_and_a_folder(tmp_path: Path) -> None:
     write(tmp_path / "a.json", session(request(0, 1), name="a"))
     write(tmp_path / "c.json", session(request(0, 1), name="a"))
     assert [p.source_trace_id for p in load_trace(tmp_path).plays] == ["a", "b", "a~2"]
+
+
+def test_the_compact_form_refuses_what_it_would_lose(tmp_path: Path) -> None:
+    with pytest.raises(GapscopeError, match="which the compact form cannot hold"):
+        write_compact(load(tmp_path, request(0, 1)), tmp_path / "w.parquet")
+    assert not (tmp_path / "w.parquet").exists()
 
 
 @pytest.mark.parametrize(
