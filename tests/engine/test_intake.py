@@ -97,7 +97,7 @@ def test_utf16_is_told(tmp_path: Path) -> None:
     ("name", "data", "words"),
     [
         ("a.json", b"hello", "it has a name of JSON, and is not JSON (.*line 1 column 1 "),
-        ("a.jsonl.gz", gzip.compress(b"hello"), "it has a name of JSON, and is not JSON (.*line 1 column 1 "),
+        ("a.jsonl.gz", gzip.compress(b"hello", mtime=0), "it has a name of JSON, and is not JSON (.*line 1 column 1 "),
         ("a", b'{\n "a": 1,\n "b": oops\n}', "it looks like JSON, and is not JSON (.*line 3 column 7 "),
         ("a", b'{"a": 1}\n\n{"a": 2\n{"a": 3}\n', "it looks like JSON, and line 3 is not JSON "),
         ("a", b'{"a": 1}\n{"a": 2}\n', None),
