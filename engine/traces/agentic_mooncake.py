@@ -32,7 +32,8 @@ SCHEMA = "dynamo.agentic_mooncake"
 VERSION = 2
 _OLDER = ("wait_for", "tool_wait_ms", "prefix_reset")
 
-_SIZE = Type("a whole number of at least 1", lambda v: COUNT.accepts(v) and v > 0)
+MOST_TOKENS = 1 << 40
+_SIZE = Type("a whole number of at least 1", lambda v: COUNT.accepts(v) and 0 < v <= MOST_TOKENS)
 _MS = Type("a number of milliseconds from 0 to 1e12", lambda v: NUMBER.accepts(v) and 0 <= v <= 1e12)
 _HEADER: Spec = {"version": COUNT, "block_size": _SIZE}
 _ROW: Spec = {"request_id": TEXT, "play_id": TEXT, "session_id": TEXT, "not_before_ms": _MS}
@@ -133,10 +134,10 @@ class _Reader:
             tokens, output = prompt_length(row), output_length(row)
             ids = hash_ids_of(row.get("hash_ids") or [])
         except KeyError as error:
-            raise self._error(number, f"the field {error.args[0]} is missing") from None
+            raise self._error(number, f"the field {error.args[0].replace('_tokens', '_length')} is missing") from None
         except (TypeError, OverflowError):
             raise self._error(number, "hash_ids is not a list of whole numbers of 64 bits") from None
-        if not _SIZE.accepts(tokens) or not COUNT.accepts(output):
+        if not _SIZE.accepts(tokens) or not COUNT.accepts(output) or output > MOST_TOKENS:
             raise self._error(
                 number,
                 f"input_length is {tokens!r}, output_length {output!r}; expected whole numbers of at least 1 and 0",

@@ -57,7 +57,7 @@ def write_compact(trace: Trace, path: Path) -> None:
     turns = (turn for play in trace.plays for talk in play.conversations for turn in talk.turns)
     if any(turn.edges is not None or turn.not_before_ns is not None for turn in turns):
         raise GapscopeError(
-            f"The trace {trace.name} names what its turns wait for, which the compact form cannot hold: keep its own file."
+            f"The trace {trace.name} names what its turns wait for, which the compact form cannot hold: keep its file."
         )
     rows = [
         {

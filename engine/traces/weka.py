@@ -32,10 +32,12 @@ Basis = Literal["auto", "absolute", "relative"]
 DEEPEST = 50
 """Levels of subagents inside subagents."""
 
-_POSITIVE = Type("a whole number of at least 1", lambda v: COUNT.accepts(v) and v > 0)
+MOST_TOKENS = 1 << 40
+_POSITIVE = Type("a whole number of at least 1", lambda v: COUNT.accepts(v) and 0 < v <= MOST_TOKENS)
+_OUTPUT = Type("a whole number of at least 0", lambda v: COUNT.accepts(v) and v <= MOST_TOKENS)
 _LIST = Type("a list", lambda v: type(v) is list)
 _SESSION: Spec = {"id": TEXT, "block_size": _POSITIVE, "requests": _LIST}
-_REQUEST: Spec = {"t": DURATION, "in": _POSITIVE, "out": COUNT}
+_REQUEST: Spec = {"t": DURATION, "in": _POSITIVE, "out": _OUTPUT}
 _REQUEST_OPTIONAL: Spec = {"model": optional(TEXT), "hash_ids": optional(_LIST), "api_time": optional(DURATION)}
 _SUBAGENT: Spec = {"t": DURATION, "agent_id": TEXT, "requests": _LIST}
 _SUBAGENT_OPTIONAL: Spec = {"status": optional(TEXT), "duration_ms": optional(DURATION)}
