@@ -846,11 +846,10 @@ def _settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     core = values["core"]
     if engine == "sglang" and core == "plain":
         raise GapscopeError("Knob core=plain: SGLang's scheduler has one core; expected core=auto.")
-    departs = engine in ("atom", "trtllm") or any(
-        values[name] != BY_NAME[name].default for name in ("policy", "reservation", "eviction", "cache_blocks")
-    )
-    if core == "skipping" and engine != "sglang" and departs:
-        raise GapscopeError("Knob core=skipping: that core has vLLM's own rules alone; expected core=auto.")
+    by_pass = [name for name in ("policy", "eviction", "cache_blocks") if values[name] != BY_NAME[name].default]
+    if core == "skipping" and (engine == "atom" or (engine != "sglang" and by_pass)):
+        name = "engine" if engine == "atom" else by_pass[0]
+        raise GapscopeError(f"Knobs core=skipping and {name}={values[name]}: expected core=auto, or plain.")
     if engine == "sglang" and 0 < values["chunked_prefill_size"] < values["block_size"]:
         raise GapscopeError(
             f"Knob chunked_prefill_size={values['chunked_prefill_size']} is less than a block: expected at least "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from engine.errors import GapscopeError
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.plain import PlainServer
+from engine.serving.reserving import ReservingServer
 from engine.serving.sglang import SglangServer
 from engine.serving.skipping import SkippingServer
 from engine.serving.variants import VariantServer
@@ -34,8 +35,10 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
             raise GapscopeError("SGLang's scheduler has one core, which goes from event to event: set core to auto.")
         return SglangServer(config, timing)
     if VariantServer.is_asked_for(config):
+        if core != "plain" and SkippingServer.supports(config) and not VariantServer.is_alone(config):
+            return ReservingServer(config, timing)
         if core == "skipping":
-            raise GapscopeError("The skipping core has vLLM's own rules alone: set core to auto or plain.")
+            raise GapscopeError("The skipping core does not have these rules: set core to auto or plain.")
         return VariantServer(config, timing)
     if core == "plain" or (core == "auto" and not SkippingServer.supports(config)):
         return PlainServer(config, timing)

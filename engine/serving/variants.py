@@ -12,21 +12,24 @@ from engine.serving.contract import ServerConfig
 from engine.serving.plain import PlainServer, Request, Work
 from engine.timing.contract import PassTimeSource
 
-ENGINES = ("atom", "trtllm")
-
 
 class VariantServer(PlainServer):
     """One replica (see :class:`engine.serving.contract.Server`) that departs from vLLM where ``config`` says so."""
 
     @staticmethod
     def is_asked_for(config: ServerConfig) -> bool:
-        """Whether ``config`` departs from vLLM in anything that only this core can do."""
+        """Whether ``config`` departs from vLLM."""
+        return VariantServer.is_alone(config) or config.engine == "trtllm" or config.reservation != "own"
+
+    @staticmethod
+    def is_alone(config: ServerConfig) -> bool:
+        """Whether ``config`` asks for anything that no other core can do."""
         return (
-            config.engine in ENGINES
+            config.engine == "atom"
             or config.policy == "longest_prefix"
-            or config.reservation != "own"
             or config.eviction != "own"
             or config.cache_blocks > 0
+            or config.speculation is not None
         )
 
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:

@@ -16,12 +16,13 @@ from engine.knobs import resolve
 from engine.serving import make_server
 from engine.serving.members import members
 from engine.serving.plain import PlainServer
+from engine.serving.reserving import ReservingServer
 from engine.serving.variants import DoubleBookedPool, VariantServer
 
 
 def serve(config, *arrivals):
     """The record of a load; arrivals are (time, request)."""
-    server = make_server(config, FixedTiming())
+    server = make_server(config, FixedTiming(), "plain")
     assert isinstance(server, VariantServer)
     return drive(server, Load(arrivals))[0]
 
@@ -183,6 +184,24 @@ def test_laws_of_any_load(seed, rules) -> None:
     np.testing.assert_array_equal(computed[served], needed[served])
 
 
+@settings(max_examples=80, deadline=None)
+@given(
+    seed=st.integers(0, 1 << 30),
+    rules=st.sampled_from(
+        [{"engine": "trtllm"}, {"reservation": "whole_sequence"}, {"engine": "trtllm", "reservation": "per_sharer"}]
+    ),
+)
+def test_who_reserves_for_a_whole_request_is_simulated_alike_from_event_to_event(seed, rules) -> None:
+    case = random_case(seed)
+    case = replace(case, config=replace(case.config, **rules))
+    expected, calls = play(case, make_server(case.config, LinearTiming(case.between_ns), "plain"))
+    server = make_server(case.config, LinearTiming(case.between_ns))
+    assert isinstance(server, ReservingServer)
+    record, same_calls = play(case, server)
+    assert same_calls == calls
+    assert differences(expected, record) == []
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 1 << 30))
 def test_with_no_rule_of_its_own_it_is_the_plain_core(seed) -> None:
@@ -197,7 +216,7 @@ def test_settings_that_an_engine_or_core_does_not_have_are_refused() -> None:
         ({"engine": "sglang", "reservation": "per_sharer"}, "reservation=per_sharer has no effect with engine=sglang"),
         ({"engine": "sglang", "policy": "longest_prefix"}, "policy=longest_prefix has no effect with engine=sglang"),
         ({"engine": "atom", "policy": "lpm"}, "policy=lpm has no effect with engine=atom"),
-        ({"engine": "trtllm", "core": "skipping"}, "core=skipping"),
+        ({"engine": "atom", "core": "skipping"}, "core=skipping and engine=atom"),
         (
             {"eviction": "flat_lru", "prefix_caching": False},
             "eviction=flat_lru has no effect with prefix_caching=false",
@@ -207,5 +226,5 @@ def test_settings_that_an_engine_or_core_does_not_have_are_refused() -> None:
         with pytest.raises(GapscopeError, match=said):
             resolve(changes)
     assert resolve({"engine": "sglang"}, {"eviction": "flat_lru", "cache_blocks": 9})["cache_blocks"] == 0
-    with pytest.raises(GapscopeError, match="vLLM's own rules"):
+    with pytest.raises(GapscopeError, match="does not have these rules"):
         make_server(replace(small_config(), engine="atom"), FixedTiming(), "skipping")

@@ -277,7 +277,7 @@ class SkippingServer:
             if tokens > budget:
                 tokens = budget
             reserved = known if config.reserve_full_prompt else computed + tokens
-            if -(-reserved // block_size) - hits + idle > pool.free:
+            if not self._reserve(request, -(-reserved // block_size), hits, idle):
                 # Whether blocks are missing can change only when some are released, or when a running request
                 # computes what the head of the queue could share.
                 self._head_is_blocked = not content.is_written(request, hits)
@@ -298,6 +298,10 @@ class SkippingServer:
             self._compute(request, computed, tokens)
             budget -= tokens
             work.append((request, computed, tokens))
+
+    def _reserve(self, request: ScheduledRequest, reserved: int, hits: int, idle: int) -> bool:
+        """Whether a request that is to hold ``reserved`` blocks can be admitted; ``idle`` of its hits nobody holds."""
+        return reserved - hits + idle <= self.pool.free
 
     def _compute(self, request: ScheduledRequest, before: int, tokens: int) -> None:
         """Allocate the blocks of the next ``tokens`` prompt tokens and register those that they fill."""
