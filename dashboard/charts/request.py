@@ -117,6 +117,7 @@ FACTS: tuple[tuple[str, str], ...] = (
     ("lane", "Lane"),
     ("play_id", "Play"),
     ("parent_request_id", "Parent"),
+    ("worker_id", "Worker"),
     ("dp_rank", "Rank"),
     ("input_tokens", "Input (tokens)"),
     ("requested_output_tokens", "Output asked for (tokens)"),

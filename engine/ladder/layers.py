@@ -130,13 +130,18 @@ class Pair:
         return replace(layers, forced=True, left=layers.left + left)
 
     def _durations(self, layers: Layers) -> Layers:
-        match = "geometry" if layers.load is None else "order"
+        match = "geometry" if layers.load is None or _schedulers(layers.values) > 1 else "order"
         values = knob_table.resolve(MEASURED_DURATIONS | {"measured_match": match}, layers.values)
         model = measured_model(self.measured)
         return replace(layers, values=values, model=model, timing=build_timing(values, model))
 
     def _batches(self, layers: Layers) -> Layers:
         load = self._needs_arrivals(layers)
+        if _schedulers(layers.values) > 1:
+            raise GapscopeError(
+                f"The prediction has {_schedulers(layers.values)} schedulers, and recorded batches are formed by one: "
+                "expected a prediction with replicas=1 and attention_dp=1."
+            )
         batches, left = recorded_batches(self.measured, load.index)
         return replace(layers, batches=batches, left=layers.left + left)
 
@@ -146,6 +151,10 @@ class Pair:
                 "This rung needs the measured arrivals of rung 2: without them no request is a measured one."
             )
         return layers.load
+
+
+def _schedulers(values: Mapping[str, Any]) -> int:
+    return int(values["replicas"]) * int(values["attention_dp"])
 
 
 def _check(measured: Bundle, base: Bundle) -> None:

@@ -254,6 +254,7 @@ def test_why_reuse_differs_by_hand(root: Path) -> None:
         turn("i", 0, 9, [41], 0),  # stored and cleared
         turn("j", 0, 9.1, [61], 0, dp_rank=0),  # stored on another rank
         turn("k", 0, 1, [71], 32),
+        turn("l", 0, 9.2, [81], 0, worker_id="vllm-0", dp_rank=0),  # stored at another replica
     ]
     theirs = [
         turn("c", 0, 0, [101, 102, 103, 104], 0),
@@ -267,6 +268,7 @@ def test_why_reuse_differs_by_hand(root: Path) -> None:
         turn("i", 0, 9, [151], 32),
         turn("j", 0, 9.1, [161], 32),
         turn("k", 0, 1, [171], 0),  # held, and yet not reused
+        turn("l", 0, 9.2, [181], 32),
     ]
     our_events = events(
         (20, "store", [1, 2, 3, 4], {"request_id": "c0"}),
@@ -278,6 +280,7 @@ def test_why_reuse_differs_by_hand(root: Path) -> None:
         (2020, "store", [2, 3], {"request_id": "c1"}),
         (3020, "store", [11], {"request_id": "d0"}),
         (3500, "store", [61], {"request_id": "x", "dp_rank": 1}),
+        (3600, "store", [81], {"request_id": "x", "worker_id": "vllm-1", "dp_rank": 0}),
         (7000, "store", [41], {"request_id": "x"}),
         (8000, "clear", None, {}),
     )
@@ -294,6 +297,7 @@ def test_why_reuse_differs_by_hand(root: Path) -> None:
         "h/0": "unknown",
         "i/0": "cleared",
         "j/0": "elsewhere",
+        "l/0": "elsewhere",
     }
     first = rows["c/1"]
     assert (first["first_block"], first["missing_blocks"], first["change_tokens"]) == (1, 4, 128)

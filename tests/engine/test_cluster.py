@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -70,6 +70,19 @@ def random_load(seed: int, requests: int, spread: int) -> Load:
         if draw.random() < 0.1:
             aborts.append((at + draw.randrange(1, 2000), index))
     return Load(arrivals, aborts)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "atom", "trtllm"])
+@pytest.mark.parametrize("seed", range(4))
+def test_each_replica_is_a_single_server_of_any_engine(seed: int, engine: str) -> None:
+    config, load = replace(small_config(blocks=60, seats=4, budget=32), engine=engine), random_load(seed, 60, 700)
+
+    def make() -> Server:
+        return make_server(config, LinearTiming())
+
+    merged, _ = drive(Cluster([make() for _ in range(3)], make_router("round_robin", 3, 4, 40)), Load(load.arrivals))
+    own = [Load(load.arrivals[number::3]) for number in range(3)]
+    equal(merged, merge_records([(number, 0, drive(make(), part)[0]) for number, part in enumerate(own)]))
 
 
 def cluster(seed: int, replicas: int, router: str, core: str) -> tuple[Cluster, list[Watched]]:

@@ -321,6 +321,20 @@ def test_a_rung_that_cannot_be_built_says_why_and_the_others_go_on(
             ]
 
 
+def test_of_several_replicas_durations_are_taken_by_geometry_and_batches_not_at_all(
+    short: tuple[Path, Bundle, Bundle], tmp_path: Path
+) -> None:
+    store, measured, base = short
+    trace = stored_trace([store], str(base.identity.value("trace", "digest")))
+    run_id = replay(trace, knobs_from_run(base) | {"replicas": 2}, base.lineage["timing"]["model"], store=tmp_path)
+    ladder = build_ladder(measured, open_bundle(tmp_path / run_id), stores=[store, tmp_path], store=tmp_path)
+    assert reasons(ladder).keys() == {5}
+    assert "2 schedulers" in reasons(ladder)[5]
+    durations = open_bundle(tmp_path / str(ladder.rungs[3].run_id))
+    assert durations.lineage["config"]["measured_match"] == "geometry"
+    assert set(durations.table("passes").column("worker_id").to_pylist()) == {"vllm-0", "vllm-1"}
+
+
 def test_a_member_of_unknown_tokens_is_no_member_of_none(short: tuple[Path, Bundle, Bundle], tmp_path: Path) -> None:
     store, measured, base = short
     table = measured.table("passes")
