@@ -19,17 +19,14 @@ from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Any
 
-from engine.errors import GapscopeError
 from engine.serving.contract import Finished, ServedRequest
 from engine.traces.tree import Trace
-from engine.workload.content import BlockKeys, Walk
+from engine.workload.content import BlockKeys
 from engine.workload.corpus import Corpus, lane_starts, single_requests
-from engine.workload.cut import Cut, cut_by_span, cut_by_turns
-from engine.workload.draws import uniform
-from engine.workload.graph import PlayGraph, follows_itself, recorded_starts
 from engine.workload.host import HostModel
-from engine.workload.idle import IdleCaps, IdleShift, excess_ns, gap_cap_ns
-from engine.workload.live import LiveConversation, LivePlay, LiveTree, Sent, content_number
+from engine.workload.idle import IdleCaps, IdleShift, excess_ns
+from engine.workload.live import LiveConversation, LivePlay, LiveTree, Sent
+from engine.workload.making import PlayMaker
 from engine.workload.timers import Timers
 
 MS = 1_000_000
@@ -61,20 +58,12 @@ class Client:
         self.deadline_ns = _ns(knobs["duration_s"], S) or None
         self.cancel_ns = None if self.deadline_ns is None else self.deadline_ns + _ns(knobs["grace_s"], S)
         self.host = HostModel.of(knobs)
-        self._knobs = knobs
-        self._keys = keys
         self._request_latency_ns = _ns(knobs["request_latency_ms"], MS)
         self._caps = IdleCaps.of(knobs)
         lag_ns = _ns(knobs["dispatch_lag_ms"], MS)
         self._timers = Timers(lag_ns, self._request_latency_ns, movable=self._caps is not None)
         self._timers.deadline_ns = self.deadline_ns
-        self._think_scale = float(knobs["think_scale"])
-        self._gap_cap_ns = gap_cap_ns(knobs)
-        self._cache_bust = str(knobs["cache_bust"])
-        self._cuts = "" if knobs["cut"] == "none" else str(knobs["cut"])
-        every = self._caps is not None or self._gap_cap_ns > 0
-        self._branched = {n for n, play in enumerate(trace.plays) if every or not follows_itself(play)}
-        self._graphs: dict[int, PlayGraph] = {}  # by number of the play
+        self._make = PlayMaker(trace, knobs, keys, always_trees=self._caps is not None)
         self._trees: dict[int, LiveTree] = {}  # those in progress, by lane; kept where there are idle caps
         self._ended: list[tuple[int, int, int]] = []  # not yet followed: end at the client, order of finish, request
         self._num_ended = 0
@@ -83,15 +72,12 @@ class Client:
         self._starts = deque(lane_starts(trace, knobs, self.start_ns, self.deadline_ns))
         self._goes_on = knobs["arrivals"] in ("lanes", "concurrency")  # a lane that is free takes the next play
         self._requests = single_requests(trace) if knobs["arrivals"] == "concurrency" else None
-        self._walks: dict[tuple[int, int, int], Walk] = {}  # of single requests
         self._corpus = Corpus(
             len(trace.plays) if self._requests is None else len(self._requests),
             max(1, len(self._starts)),
             shared=self._requests is not None or (self._goes_on and knobs["lane_assignment"] == "cursor"),
             wrap=bool(knobs["wrap"]),
         )
-        if self._gap_cap_ns or self._cuts == "span":
-            self._check_starts()
 
     @property
     def next_ns(self) -> int | None:
@@ -193,7 +179,7 @@ class Client:
             turn = self.sent.turn[index] + 1
             drained = turn == talk.stop
             if not drained:
-                self._timers.arm(talk, turn, end_ns + self._think_ns(talk, turn))
+                self._timers.arm(talk, turn, end_ns + self._make.think_ns(talk, turn))
         if drained:
             self._trees.pop(live.lane, None)
             if self._starts:
@@ -225,7 +211,7 @@ class Client:
         if not_before >= 0:
             due_ns = max(due_ns, live.begin_ns + not_before)
         live.active += 1
-        self._timers.arm(self._talk(live, live.graph.conversation[node]), live.graph.turn[node], due_ns)
+        self._timers.arm(self._make.talk(live, live.graph.conversation[node]), live.graph.turn[node], due_ns)
 
     def _held(self, talk: LiveConversation, turn: int, scheduled_ns: int, dispatch_ns: int) -> bool:
         """Whether this turn continues a request whose response has not ended at its dispatch; then it waits for it."""
@@ -272,36 +258,16 @@ class Client:
             return
         incarnation, at = taken
         if self._requests is None:
-            live = self._live(at, lane, incarnation, first)
+            live = self._make.play(at, lane, incarnation, first)
             live.number = len(self.plays)
             self.plays.append(live)
             self._begin(live, now_ns)
         else:
-            self._single(*self._requests[at], lane, incarnation, now_ns)
-
-    def _live(self, number: int, lane: int, incarnation: int, first: bool) -> LivePlay:
-        play = self.trace.plays[number]
-        content = self._content(number, incarnation) if incarnation or self._cache_bust == "session" else 0
-        cut = self._cut(number, lane) if first and self._cuts else None
-        if cut is None and number not in self._branched:
-            return LivePlay(play, lane, incarnation, content)
-        return LiveTree(play, lane, incarnation, content, self._graph(number), cut)
-
-    def _graph(self, number: int) -> PlayGraph:
-        graph = self._graphs.get(number)
-        if graph is None:
-            graph = PlayGraph(self.trace.plays[number], self._think_scale, self._gap_cap_ns)
-            self._graphs[number] = graph
-        return graph
-
-    def _cut(self, number: int, lane: int) -> Cut:
-        low, high = self._knobs["cut_from"], self._knobs["cut_to"]
-        name = self.trace.plays[number].source_trace_id
-        share = low + (high - low) * uniform(self._knobs["client_seed"], "cut", name, lane, 0)
-        return (cut_by_span if self._cuts == "span" else cut_by_turns)(self._graph(number), share)
-
-    def _content(self, number: int, incarnation: int) -> int:
-        return content_number(self._cache_bust, number, incarnation, len(self.trace.plays))
+            number, conversation, turn = self._requests[at]
+            talk = self._make.single(number, conversation, turn, lane, incarnation)
+            talk.live.number = len(self.plays)
+            self.plays.append(talk.live)
+            self._timers.arm(talk, turn, now_ns)
 
     def _begin(self, live: LivePlay, now_ns: int) -> None:
         """Start a play, or go on with it from where it was cut."""
@@ -312,56 +278,16 @@ class Client:
                 self._trees[live.lane] = live
                 self._cap_tree(live, now_ns)
             return
-        conversation = live.play.conversations[0]
-        talk = LiveConversation(live, conversation, self._keys.walk(conversation, None, live.content), None, -1)
-        self._timers.arm(talk, 0, now_ns + self._think_ns(talk, 0))
-
-    def _single(self, number: int, at: int, turn: int, lane: int, incarnation: int, now_ns: int) -> None:
-        """Send one request of the trace for itself."""
-        live = LivePlay(self.trace.plays[number], lane, incarnation, self._content(number, incarnation))
-        live.turns, live.number = 1, len(self.plays)
-        self.plays.append(live)
-        conversation = live.play.conversations[at]
-        talk = LiveConversation(live, conversation, self._single_walk(number, at, live.content), None, -1)
-        talk.stop = turn + 1
-        self._timers.arm(talk, turn, now_ns)
-
-    def _single_walk(self, number: int, at: int, content: int) -> Walk:
-        walk = self._walks.get((number, at, content))
-        if walk is None:
-            conversations = self.trace.plays[number].conversations
-            conversation, base = conversations[at], None
-            if conversation.mode == "fork" and conversation.parent is not None and conversation.after_turn is not None:
-                names = [c.conversation_id for c in conversations]
-                above = self._single_walk(number, names.index(conversation.parent), content)
-                base = above.marks.get(conversation.after_turn)
-            walk = self._walks[number, at, content] = self._keys.walk(conversation, base, content)
-        return walk
-
-    def _talk(self, live: LiveTree, number: int) -> LiveConversation:
-        """The conversation of a tree in progress, after those that it was spawned from."""
-        talk = live.talks[number]
-        if talk is None:
-            conversation, above = live.play.conversations[number], live.graph.parent[number]
-            parent = base = None
-            if above >= 0:
-                parent = self._talk(live, above)
-                if conversation.mode == "fork" and conversation.after_turn is not None:
-                    base = parent.walk.marks.get(conversation.after_turn)
-            walk = self._keys.walk(conversation, base, live.content)
-            talk = LiveConversation(live, conversation, walk, parent, -1, live.graph.first[number])
-            live.talks[number] = talk
-        return talk
-
-    def _think_ns(self, talk: LiveConversation, turn: int) -> int:
-        think = talk.conversation.turns[turn].think_ns
-        return think if self._think_scale == 1.0 else round(think * self._think_scale)
+        talk = self._make.conversation(live)
+        self._timers.arm(talk, 0, now_ns + self._make.think_ns(talk, 0))
 
     # Idle caps.
 
     def _cap_idle(self, now_ns: int, live: LivePlay | None = None) -> None:
         """Nothing of this play, or nothing at all, may be in flight from now on: do not let it last too long."""
         assert self._caps is not None
+        if self.deadline_ns is not None and now_ns >= self.deadline_ns:
+            return
         if isinstance(live, LiveTree):
             self._cap_tree(live, now_ns)
         if self._open or self._ended:
@@ -384,16 +310,6 @@ class Client:
             timers = self._timers.forward(excess, live)
             _move(live, excess)
             self.shifts.append(IdleShift(now_ns, live, excess, timers))
-
-    def _check_starts(self) -> None:
-        without = sum(not recorded_starts(play) for play in self.trace.plays)
-        if without:
-            asked = "cut=span" if self._cuts == "span" else "idle_cap=per_trace"
-            other = "cut=turns" if self._cuts == "span" else "idle_cap=system"
-            raise GapscopeError(
-                f"Knob {asked}: {without} of the {len(self.trace.plays)} plays of {self.trace.name} do not record when "
-                f"each request started; expected a trace with start times, or {other}."
-            )
 
 
 def _move(live: LiveTree, by_ns: int) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
 
@@ -16,6 +15,8 @@ from engine.workload.live import LiveConversation, LivePlay, LiveTree
 
 PRIMER_TOKENS = 1
 """What a primer and a warm-up request put out."""
+Script = deque[tuple[LiveConversation, int, str, int]]
+"""What a lane has left to send before the barrier: conversation, turn, phase, and number in the phase."""
 
 
 def make_client(trace: Trace, knobs: Mapping[str, Any], keys: BlockKeys) -> Client:
@@ -25,13 +26,6 @@ def make_client(trace: Trace, knobs: Mapping[str, Any], keys: BlockKeys) -> Clie
         GapscopeError: the trace does not record what they need.
     """
     return (PrimedClient if knobs["prime"] else Client)(trace, knobs, keys)
-
-
-@dataclass(slots=True)
-class _Script:
-    """What a lane sends before the barrier: conversation, turn, phase, and number in the phase."""
-
-    requests: deque[tuple[LiveConversation, int, str, int]] = field(default_factory=deque)
 
 
 class PrimedClient(Client):
@@ -51,8 +45,8 @@ class PrimedClient(Client):
         self._repeats = int(knobs["warmup_requests"])
         self._lag_ns = max(0, round(knobs["dispatch_lag_ms"] * S / 1000))
         self._waiting: list[LivePlay] = []
-        self._scripts: list[_Script] = []  # by primed request: that of its lane
-        self._calls: list[tuple[int, int, _Script, int]] = []  # at the engine, order, ., scheduled
+        self._scripts: list[Script] = []  # by primed request: that of its lane
+        self._calls: list[tuple[int, int, Script, int]] = []  # at the engine, order, ., scheduled
         self._made = 0
         self._busy = 0  # lanes that have something left to send, or in flight
         self._latest_ns = self.start_ns
@@ -109,27 +103,27 @@ class PrimedClient(Client):
             return
         self._waiting.append(live)
         self._latest_ns = max(self._latest_ns, now_ns)
-        script = _Script()
+        script = Script()
         if isinstance(live, LiveTree) and live.cut is not None:
             graph, primers = live.graph, live.cut.primers
             phases = [("primer", n) for n in range(len(primers))] + [("warmup", n) for n in range(self._repeats)]
             for phase, n in phases if primers else ():
                 node = primers[n % len(primers)]
-                talk = self._talk(live, graph.conversation[node])
-                script.requests.append((talk, graph.turn[node], phase, n))
+                talk = self._make.talk(live, graph.conversation[node])
+                script.append((talk, graph.turn[node], phase, n))
         self._busy += 1
         self._go_on(script, now_ns)
 
-    def _go_on(self, script: _Script, ready_ns: int) -> None:
+    def _go_on(self, script: Script, ready_ns: int) -> None:
         """Send the next request of a lane, if there is one."""
-        if not script.requests:
+        if not script:
             self._busy -= 1
             return
         self._made += 1
         heappush(self._calls, (ready_ns + self._lag_ns + self._request_latency_ns, self._made, script, ready_ns))
 
-    def _call(self, script: _Script, scheduled_ns: int, dispatched_ns: int) -> ServedRequest:
-        talk, turn, phase, number = script.requests.popleft()
+    def _call(self, script: Script, scheduled_ns: int, dispatched_ns: int) -> ServedRequest:
+        talk, turn, phase, number = script.popleft()
         index, sent = len(self.sent), self.sent
         sent.conversation.append(talk)
         sent.turn.append(turn)
