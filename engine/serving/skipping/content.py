@@ -7,7 +7,7 @@ and brought up to date after every stretch, in the order of the running list.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine.serving.skipping.log import Log
 from engine.serving.skipping.pool import RunPool
@@ -44,7 +44,7 @@ class Content:
             request.cursor = sum(node.end <= keyed for node in path)
         return path
 
-    def path(self, request: ScheduledRequest) -> list[Node]:
+    def path(self, request: ScheduledRequest) -> Sequence[Node]:
         """The request's nodes, looked up again where the tree has split since."""
         return request.path if request.splits == self.tree.splits else self.find_path(request)
 

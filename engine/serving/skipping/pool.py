@@ -8,7 +8,7 @@ blocks from its tail. Which block it is never matters, only which content it hol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from engine.serving.skipping.prefix_tree import Keys, Node
@@ -63,7 +63,7 @@ class RunPool:
         self._ring = ring = Run(None, 0, 0, 0)
         ring.before = ring.after = ring
 
-    def match(self, path: list[Node], limit: int, settle: Callable[[Node], None]) -> tuple[list[Run], int, int]:
+    def match(self, path: Sequence[Node], limit: int, settle: Callable[[Node], None]) -> tuple[list[Run], int, int]:
         """The runs that hold the longest resident beginning of ``path``, up to position ``limit``.
 
         ``settle`` is called before a node is looked at that running requests may have written to.
