@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.workload.graph import PlayGraph
+from engine.workload.graph import NOBODY, PlayGraph
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,8 +12,9 @@ class Cut:
     """A play cut ``at_ns`` after its recorded beginning.
 
     By node: whether it is ``history``; how many retained nodes it ``waits`` for; and ``due_ns``, how long after the cut
-    the last of its edges from history fires (0 where none does, or it has fired already). ``primers`` are the last
-    historical nodes of the conversations that go on, ``retained`` is the number of nodes that are not history.
+    it is due at the earliest: the last of its edges from history fires, and the response that it continues ends (0:
+    at once). ``primers`` are the last historical nodes of the conversations that go on, ``retained`` is the number of
+    nodes that are not history.
     """
 
     at_ns: int
@@ -57,7 +58,8 @@ def cut_by_turns(graph: PlayGraph, share: float) -> Cut:
 
 
 def _cut(graph: PlayGraph, history: list[bool], at_ns: int, recorded: bool) -> Cut:
-    waits, due = list(graph.waits), [0] * len(history)
+    waits = list(graph.waits)
+    due = [max(0, delay - graph.scaled(at_ns)) for delay in graph.after_begin]
     for source in (node for node, gone in enumerate(history) if gone):
         for edges, completes in ((graph.on_dispatch[source], False), (graph.on_completion[source], True)):
             for target, delay in edges:
@@ -65,6 +67,9 @@ def _cut(graph: PlayGraph, history: list[bool], at_ns: int, recorded: bool) -> C
                     waits[target] -= 1
                     after = _recorded_after(graph, source, target, completes, at_ns, delay) if recorded else delay
                     due[target] = max(due[target], after)
+    for target, source in enumerate(graph.extends):
+        if recorded and source != NOBODY and history[source] and not history[target]:
+            due[target] = max(due[target], _recorded_after(graph, source, target, True, at_ns, 0))
     primers = []
     for number, first in enumerate(graph.first):
         nodes = range(first, first + len(graph.play.conversations[number].turns))

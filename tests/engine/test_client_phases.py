@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
 
 from engine import knobs
 from engine.bundle import Bundle, open_bundle
 from engine.replay import knobs_from_run, replay, simulate
 from engine.replay.origin import DURATIONS
 from engine.timing import build_timing
+from engine.traces import load_trace
 from engine.traces.tree import Conversation, Trace, Turn
 from engine.workload.cut import cut_by_span, cut_by_turns
 from engine.workload.draws import uniform
 from engine.workload.graph import PlayGraph
 from tests.engine.client_harness import MS, settle, talk, trace_of, turn
+from tests.engine.public_files import PUBLIC
 from tests.engine.test_client import times
-from tests.engine.test_client_edges import edge, waits
+from tests.engine.test_client_edges import edge, random_graph, waits
 from tests.engine.test_replay_digests import digests
 
 
@@ -276,3 +281,49 @@ def test_the_clock_of_a_primed_replay_moves_as_a_whole(core: str) -> None:
     # Dispatches of the profile: relative to its start those of a replay without primers, up to the first response.
     first = next(d for d in result.client.sent.dispatched_ns if d >= 0)
     assert first == min(times_of(False).client.sent.dispatched_ns)
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 100_000), share=st.sampled_from([0.1, 0.3, 0.5, 0.8]), prime=st.booleans())
+def test_what_is_cut_goes_on_as_it_was_recorded(seed: int, share: float, prime: bool) -> None:
+    """A play is recorded, each request with a time of its own; cut, it takes up every turn when the recording did."""
+    trace = random_graph(seed, 1)
+    service = random.Random(seed)
+    durations: dict[str, float] = {}
+    took = lambda name: durations.setdefault(name.split("~")[0], float(service.randint(1, 120)))  # noqa: E731
+    whole, client = settle(trace, {"lanes": 1}, took)
+    assume(not client.never_issued)  # no turns that wait for each other
+    by_name = {row.name: row for row in whole}
+    for conversation in trace.plays[0].conversations:
+        for number, one in enumerate(conversation.turns):
+            row = by_name[f"{conversation.conversation_id}/{number}"]
+            recorded(one, row.dispatched, row.end - row.dispatched)
+    rows, client = settle(trace, cut_at(share, prime=prime), took)
+    (play,) = client.plays
+    assert play.cut is not None
+    at = play.cut.at_ns / MS
+    begun = max([row.end for row in rows[: len(client.primed)]], default=0.0)
+    profile = {row.name: round(row.dispatched - begun + at, 6) for row in rows[len(client.primed) :]}
+    assert profile == {row.name: round(row.dispatched, 6) for row in whole if row.dispatched >= at}
+    assert play.turns == len(profile)
+
+
+@pytest.mark.skipif(not (PUBLIC / "weka").exists(), reason="the public captures are not here")
+def test_recorded_sessions_are_cut_primed_and_played(tmp_path: Path) -> None:
+    changes = {
+        "lanes": 4,
+        "wrap": True,
+        "duration_s": 1800,
+        "grace_s": 30,
+        "block_size": 64,
+        "cut": "span",
+        "prime": True,
+    }
+    caps = {"idle_cap": "system", "tree_idle_cap_s": 300, "global_idle_cap_s": 10}
+    rows, client = settle(load_trace(PUBLIC / "weka"), {**changes, **caps, "warmup_requests": 10}, 3000)
+    phases = [phase for phase, _ in client.primed]
+    assert phases.count("primer") == sum(len(play.cut.primers) for play in client.plays if play.cut is not None)
+    assert phases.count("warmup") == 10 * sum(bool(play.cut and play.cut.primers) for play in client.plays)
+    profile = len(rows) - len(phases)
+    assert profile + client.never_issued == sum(play.turns for play in client.plays if play.begun)
+    assert client.shifts
