@@ -23,21 +23,21 @@ class Chain:
     A key says what its page holds and all that comes before it, so pages are equal up to where one key is.
     """
 
-    __slots__ = ("_given", "_known", "index")
+    __slots__ = ("given", "index", "known")
 
     def __init__(self, index: int, given: Sequence[int]) -> None:
         self.index = index
-        self._given: Keys = given if isinstance(given, array) and given.typecode == "q" else array("q", given)
-        self._known = len(self._given)
+        self.given: Keys = given if isinstance(given, array) and given.typecode == "q" else array("q", given)
+        self.known = len(self.given)
 
     def key(self, position: int) -> int:
         """Key of the page at a position."""
-        return self._given[position] if position < self._known else private_key(self.index, position)
+        return self.given[position] if position < self.known else private_key(self.index, position)
 
     def keys(self, start: int, stop: int) -> Keys:
         """Keys of the pages ``start`` to ``stop``."""
-        given = self._given[start:stop]
-        first = max(start, self._known)
+        given = self.given[start:stop]
+        first = max(start, self.known)
         given.extend(private_key(self.index, position) for position in range(first, stop))
         return given
 
@@ -69,7 +69,7 @@ class RadixTree:
         self.root = Node(None, array("q"), 0)
         self.size = 0
         self.locked = 0
-        self._clock = 0
+        self.clock = 0  # counts looks and insertions
         self._serial = 0
         self._leaves: list[tuple[int, int, Node]] = []  # by access; looked at again when their turn comes
 
@@ -83,32 +83,43 @@ class RadixTree:
 
         What is looked up counts as used. A node that the chain leaves half-way is cut there.
         """
-        self._clock += 1
-        node, position = self.root, 0
-        while position < limit:
-            child = node.children.get(chain.key(position))
-            if child is None:
-                break
-            child.access = self._clock
-            common = _common(chain, child.keys, position, limit)
-            node = child if common == len(child.keys) else self._split(child, common)
-            position += common
-            if node is not child:
-                break
-        return node, position
+        self.clock += 1
+        return self._walk(chain, self.root, 0, limit)
 
-    def insert(self, chain: Chain, stop: int) -> tuple[Node, int]:
-        """Cache the pages of ``chain`` up to ``stop``; returns its last node and how many pages were there already."""
-        node, position = self.match(chain, stop)
+    def insert(self, chain: Chain, stop: int, node: Node, position: int) -> tuple[Node, int]:
+        """Cache the pages of ``chain`` up to ``stop``; those up to ``position`` end with ``node``, which is held.
+
+        Returns the last node and how many pages were there already. What leads to ``node`` counts as used as well: that
+        is said when it is let go.
+        """
+        self.clock += 1
+        node, position = self._walk(chain, node, position, stop)
         if position == stop:
             return node, position
         self._serial += 1
         leaf = Node(node, chain.keys(position, stop), self._serial)
-        leaf.access = self._clock
+        leaf.access = self.clock
         node.children[leaf.keys[0]] = leaf
         self.size += stop - position
         self._file(leaf)
         return leaf, position
+
+    def _walk(self, chain: Chain, node: Node, position: int, limit: int) -> tuple[Node, int]:
+        """Down from ``node``, which ends at ``position``, as far as ``chain`` is cached."""
+        given, known, now = chain.given, chain.known, self.clock
+        while position < limit:
+            child = node.children.get(given[position] if position < known else chain.key(position))
+            if child is None:
+                break
+            child.access = now
+            keys = child.keys
+            end = position + len(keys)
+            if end <= limit and (given[end - 1] if end <= known else chain.key(end - 1)) == keys[-1]:
+                node, position = child, end
+                continue
+            common = _common(chain, keys, position, limit)
+            return self._split(child, common), position + common
+        return node, position
 
     def lock(self, node: Node, above: Node) -> None:
         """Hold the nodes from ``node`` up to ``above``, which is not among them."""
@@ -119,9 +130,11 @@ class RadixTree:
             assert node.parent is not None
             node = node.parent
 
-    def unlock(self, node: Node, now_ns: int) -> None:
-        """Let go of a node and of all that leads to it."""
+    def unlock(self, node: Node, now_ns: int, used: int = 0) -> None:
+        """Let go of a node and of all that leads to it; by ``clock``, they were used at ``used`` if not later."""
         while node.parent is not None:
+            if node.access < used:
+                node.access = used
             node.locks -= 1
             if not node.locks:
                 self.locked -= len(node.keys)

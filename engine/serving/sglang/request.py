@@ -40,6 +40,7 @@ class Request:
         "shared",
         "since",
         "slot",
+        "used",
     )
 
     def __init__(self, request: ServedRequest, now_ns: int, root: Node) -> None:
@@ -51,6 +52,7 @@ class Request:
         self.joined = -1  # its turn when it last joined the queue
         self.node = root
         self.shared = 0
+        self.used = 0  # by the tree's clock, when it cached something last
         self.computed = 0
         self.most_computed = 0  # before the last retraction
         self.recomputed_tokens = 0

@@ -450,7 +450,8 @@ class SglangServer:
         full = request.computed // self._page
         if not self.config.prefix_caching or full == request.shared:
             return
-        node, there = self.tree.insert(request.chain, full)
+        node, there = self.tree.insert(request.chain, full, request.node, request.shared)
+        request.used = self.tree.clock
         self._log.stored(request, there, full, len(self._log.starts) - 1)
         self.free += there - request.shared  # what others cached meanwhile is shared, and its own copy given back
         self.tree.lock(node, request.node)
@@ -462,7 +463,7 @@ class SglangServer:
         if keep:
             self._cache(request)
         self.free += pages - request.shared
-        self.tree.unlock(request.node, now_ns)
+        self.tree.unlock(request.node, now_ns, request.used)
         request.node, request.shared = self.tree.root, 0
 
     def _count_openings(self, steps: int) -> int:
