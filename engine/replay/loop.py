@@ -137,7 +137,7 @@ def simulate(
         if server is None:
             config = server_config(values)
             rank = partial(make_server, config, timing, values["core"])
-            server = behind_router(values, lambda: in_lockstep(values, timing, rank))
+            server = behind_router(values, timing, lambda: in_lockstep(values, timing, rank))
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
         aborted = _run(sender, server, watch)
         if isinstance(server, Cluster):  # which a replica learns of after its pass

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -114,6 +114,7 @@ Batch = tuple[int, int, int, int, int]
 """A batch as the timing source is asked for it: the arguments of ``PassTimeSource.pass_ns``."""
 
 
+@runtime_checkable
 class Stepped(Server, Protocol):
     """A server that can be led pass by pass, for those that others have to wait for.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from engine.serving import make_server
 from engine.serving.cluster import Cluster, make_router, merge_records, pass_ranges, within
 from engine.serving.contract import ServedRequest, Server, ServerRecord
 from engine.serving.members import members
-from tests.engine.serving_cases import LinearTiming, random_case
+from tests.engine.serving_cases import LinearTiming, differences, play, random_case
 from tests.engine.serving_driver import FixedTiming, Load, drive, small_config
 
 ROUTERS = ("round_robin", "least_loaded", "session", "sibling", "kv_aware")
@@ -80,7 +81,9 @@ def test_each_replica_is_a_single_server_of_any_engine(seed: int, engine: str) -
     def make() -> Server:
         return make_server(config, LinearTiming())
 
-    merged, _ = drive(Cluster([make() for _ in range(3)], make_router("round_robin", 3, 4, 40)), Load(load.arrivals))
+    merged, _ = drive(
+        Cluster([make() for _ in range(3)], make_router("round_robin", 3, 4, 40), LinearTiming()), Load(load.arrivals)
+    )
     own = [Load(load.arrivals[number::3]) for number in range(3)]
     equal(merged, merge_records([(number, 0, drive(make(), part)[0]) for number, part in enumerate(own)]))
 
@@ -90,7 +93,7 @@ def cluster(seed: int, replicas: int, router: str, core: str) -> tuple[Cluster, 
     config = small_config(blocks=40, seats=4, budget=32)
     timing = LinearTiming(case.between_ns)
     servers = [Watched(make_server(config, timing, core)) for _ in range(replicas)]
-    return Cluster(servers, make_router(router, replicas, 4, 40)), servers
+    return Cluster(servers, make_router(router, replicas, 4, 40), timing), servers
 
 
 @pytest.mark.parametrize("core", ["plain", "skipping"])
@@ -148,6 +151,23 @@ def test_what_comes_later_changes_nothing_before(seed: int, router: str) -> None
     assert batches[0]
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_looking_ahead_changes_nothing_in_a_closed_loop(seed: int) -> None:
+    """A replica whose passes are planned does what one does that is led from outside, which has no plan."""
+    case, replicas, router = random_case(seed), 2 + seed % 3, ROUTERS[seed % 4]
+    timing = LinearTiming(case.between_ns)
+
+    def clustered(wrap: Callable[[Server], Server]) -> Cluster:
+        servers = [wrap(make_server(case.config, timing)) for _ in range(replicas)]
+        return Cluster(servers, make_router(router, replicas, case.config.block_size, 40), timing)
+
+    planned, led = clustered(lambda server: server), clustered(Watched)
+    ours, theirs = play(case, planned), play(case, led)
+    assert differences(ours[0], theirs[0]) == []
+    assert ours[1] == theirs[1]
+    assert planned.dropped_ns == led.dropped_ns
+
+
 def test_a_replica_is_told_between_its_passes_and_never_of_what_is_to_come() -> None:
     together, servers = cluster(3, 3, "least_loaded", "skipping")
     load = random_load(7, 80, 300)
@@ -173,7 +193,7 @@ def arrivals(*lists: tuple[int, int, int]) -> Load:
 def homes(router: str, load: Load, replicas: int = 2) -> list[int]:
     config = small_config()
     servers = [make_server(config, FixedTiming(100)) for _ in range(replicas)]
-    record, _ = drive(Cluster(servers, make_router(router, replicas, 4, 1000)), load)
+    record, _ = drive(Cluster(servers, make_router(router, replicas, 4, 1000), FixedTiming(100)), load)
     return record.requests["worker"].tolist()
 
 

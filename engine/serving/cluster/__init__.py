@@ -10,6 +10,7 @@ from engine.serving.cluster.merge import WORKER_COLUMNS, merge_records, pass_ran
 from engine.serving.cluster.routers import make_router
 from engine.serving.cluster.server import Cluster
 from engine.serving.contract import Server
+from engine.timing.contract import PassTimeSource
 
 __all__ = [
     "WORKER_COLUMNS",
@@ -23,7 +24,7 @@ __all__ = [
 ]
 
 
-def behind_router(knobs: Mapping[str, Any], make: Callable[[], Server]) -> Server:
+def behind_router(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable[[], Server]) -> Server:
     """The server that the knobs describe: ``replicas`` of those that ``make`` gives, or the one itself."""
     count = int(knobs["replicas"])
     if count == 1:
@@ -31,4 +32,4 @@ def behind_router(knobs: Mapping[str, Any], make: Callable[[], Server]) -> Serve
     router = make_router(
         knobs["router"], count, knobs["block_size"], knobs["kv_blocks"] - 1, knobs["router_overlap_weight"]
     )
-    return Cluster([make() for _ in range(count)], router)
+    return Cluster([make() for _ in range(count)], router, timing)
