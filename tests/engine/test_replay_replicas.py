@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from engine.bundle import Bundle, open_bundle
 from engine.errors import GapscopeError
 from engine.knobs import resolve
-from engine.replay import knobs_from_run, replay
+from engine.replay import Tables, knobs_from_run, replay
 from engine.serving.cluster.routers import ROUTERS
+from tests.engine.client_harness import talk, trace_of, turn
 from tests.engine.run_laws import LAWS, Run, ledger_of_requests
 from tests.engine.test_client_properties import random_trace
-from tests.engine.test_replay import TEN_MS
+from tests.engine.test_replay import TEN_MS, run
 from tests.engine.test_run_laws import TIMING, smallest_pool
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -183,3 +184,40 @@ def test_only_ranks_of_one_replica_share_a_step(tmp_path: Path) -> None:
         assert len({row["dp_rank"] for row in rows}) == len(rows)
     starts = [rows[0]["start_ns"] for _, rows in sorted(steps.items())]
     assert starts == sorted(starts)
+
+
+@pytest.mark.parametrize(
+    ("router", "workers", "reused"),
+    [
+        ("round_robin", [0, 1, 0, 1], [0, 0, 20, 40]),
+        ("session", [0, 0, 0, 0], [0, 20, 40, 60]),
+        ("sibling", [0, 0, 0, 0], [0, 20, 40, 60]),
+        ("kv_aware", [0, 0, 0, 0], [0, 20, 40, 60]),
+    ],
+)
+def test_what_a_turn_reuses_depends_on_where_the_turn_before_went(
+    router: str, workers: list[int], reused: list[int]
+) -> None:
+    # Every turn brings 16 tokens and gets 5. Turn k has 21 k tokens of context; the last sampled one has no KV yet, so
+    # what turn k - 1 left at its replica are the 21 k - 1 tokens before it: 20, 41, 62, in blocks of 4: 20, 40, 60.
+    # Round robin takes every other turn to the other replica, which knows the context as of two turns ago. The KV-aware
+    # router remembers the prompt before, of 16 + 21 (k - 1) tokens in 4 + 5 (k - 1) blocks or one more: it misses few.
+    turns = [turn(f"t{k}", 16, 5) for k in range(4)]
+    result = run(trace_of([talk("c", *turns)]), replicas=2, router=router)
+    requests = sorted(Tables(result).requests().to_pylist(), key=lambda row: row["turn_index"])
+    assert [row["worker_id"] for row in requests] == [f"vllm-{number}" for number in workers]
+    assert [row["cached_tokens"] for row in requests] == reused
+
+
+def test_children_of_one_request_stay_together_by_siblings_and_with_the_root_by_session() -> None:
+    root = [turn("a", 16, 5, spawn=("x", "y")), turn("b", 16, 5)]
+    children = [talk(name, turn(name, 16, 50), parent="r", after=0, depth=1) for name in ("x", "y")]
+    tree = trace_of([talk("r", *root), *children], [talk("s", turn("s", 16, 200))])
+    homes: dict[str, dict[str, str]] = {}
+    for router in ("session", "sibling"):
+        rows = Tables(run(tree, replicas=2, router=router, lanes=2)).requests().to_pylist()
+        homes[router] = {row["request_id"]: row["worker_id"] for row in rows}
+    # Both plays start at once: the first at 0, the second at 1, where it stays busy for long.
+    assert homes["session"] == {"r/0": "vllm-0", "x/0": "vllm-0", "y/0": "vllm-0", "r/1": "vllm-0", "s/0": "vllm-1"}
+    # When the children come, nothing is in flight at 0, so they go there as well.
+    assert homes["sibling"] == homes["session"]
