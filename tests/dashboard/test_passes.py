@@ -217,6 +217,24 @@ def test_ranks_of_a_step_by_hand(root: Path) -> None:
     assert answer.n == {run: 4}
 
 
+def test_what_a_rank_waited_for_the_others_is_not_its_own_time(root: Path) -> None:
+    # A replay writes how long the step lasts and what of that the rank waited: 10 and 14 ms first, then 20 and 12.
+    ranks = [
+        a_pass(2 * k + rank, step=k, dp_rank=rank, start_ns=k * 40 * MS, duration_ns=longest * MS, wait_ns=wait * MS)
+        for k, (longest, waits) in enumerate([(14, (4, 0)), (20, (0, 8))])
+        for rank, wait in enumerate(waits)
+    ]
+    run = write(root, "m", [request("a")], passes=ranks)
+    store = Store([root])
+    balance = queries.rank_balance(store, run, HEADLINE).rows()
+    assert [(row["time_ns"] / MS, row["slowest_steps"], row["waited_ns"] / MS) for row in balance] == [
+        (30, 1, 4),
+        (26, 1, 8),
+    ]
+    (steps,) = queries.rank_steps(store, run, HEADLINE, Span(0, 80 * MS), bins=1).rows()
+    assert (steps["longest_ns"] / MS, steps["spread_ns"] / MS, steps["above_mean_ns"] / MS) == (17, 6, 3)
+
+
 def test_passes_of_several_workers_are_not_drawn_as_if_they_followed_each_other(root: Path) -> None:
     # Two replicas at the same time: one with 4 requests per pass and 1 waiting, the other with 8 and 3.
     pair = [
