@@ -60,6 +60,7 @@ class Client:
         self.host = HostModel.of(knobs)
         self._request_latency_ns = _ns(knobs["request_latency_ms"], MS)
         self._caps = IdleCaps.of(knobs)
+        self._idle_ns = self.start_ns  # since when nothing is in flight, if nothing is
         lag_ns = _ns(knobs["dispatch_lag_ms"], MS)
         self._timers = Timers(lag_ns, self._request_latency_ns, movable=self._caps is not None)
         self._timers.deadline_ns = self.deadline_ns
@@ -284,7 +285,7 @@ class Client:
     # Idle caps.
 
     def _cap_idle(self, now_ns: int, live: LivePlay | None = None) -> None:
-        """Nothing of this play, or nothing at all, may be in flight from now on: do not let it last too long."""
+        """Do not let it last too long that nothing is in flight, of the play whose response ended now, or at all."""
         assert self._caps is not None
         if self.deadline_ns is not None and now_ns >= self.deadline_ns:
             return
@@ -292,8 +293,10 @@ class Client:
             self._cap_tree(live, now_ns)
         if self._open or self._ended:
             return
+        if live is not None:
+            self._idle_ns = now_ns
         times = [t for t in (self._timers.first_ns(), self._starts[0][0] if self._starts else None) if t is not None]
-        excess = excess_ns(now_ns, min(times, default=None), self._caps.global_ns)
+        excess = excess_ns(self._idle_ns, now_ns, min(times, default=None), self._caps.global_ns)
         if excess > 0:
             timers = self._timers.forward(excess) + len(self._starts)
             self._starts = deque((at - excess, lane) for at, lane in self._starts)
@@ -305,7 +308,7 @@ class Client:
         assert self._caps is not None
         if live.in_flight or not live.active or not self._caps.tree_ns:
             return
-        excess = excess_ns(now_ns, self._timers.first_ns(live), self._caps.tree_ns)
+        excess = excess_ns(now_ns, now_ns, self._timers.first_ns(live), self._caps.tree_ns)
         if excess > 0:
             timers = self._timers.forward(excess, live)
             _move(live, excess)

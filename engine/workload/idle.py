@@ -13,7 +13,7 @@ S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class IdleShift:
-    """``timers`` timers of a play (None: of all) moved ``shift_ns`` forward; it was idle from ``time_ns`` on."""
+    """At ``time_ns`` nothing of a play (None: of all) was in flight, and its ``timers`` moved ``shift_ns`` forward."""
 
     time_ns: int
     live: LivePlay | None
@@ -46,6 +46,6 @@ def gap_cap_ns(knobs: Mapping[str, Any]) -> int:
     return round(knobs["tree_idle_cap_s"] * S) if knobs["idle_cap"] == "per_trace" else 0
 
 
-def excess_ns(idle_from_ns: int, next_ns: int | None, cap_ns: int) -> int:
-    """How much too late something is due that ends an idle time; not above 0: in time."""
-    return 0 if next_ns is None or not cap_ns else next_ns - idle_from_ns - cap_ns
+def excess_ns(idle_from_ns: int, now_ns: int, next_ns: int | None, cap_ns: int) -> int:
+    """How much too late something is due that ends an idle time; not above 0: in time, or it cannot be earlier."""
+    return 0 if next_ns is None or not cap_ns else next_ns - max(now_ns, idle_from_ns + cap_ns)

@@ -139,7 +139,7 @@ class PrimedClient(Client):
     def _open_if_done(self) -> None:
         if self._busy or self._starts or self.origin_ns is not None:
             return
-        at = self.origin_ns = self._latest_ns
+        at = self.origin_ns = self._idle_ns = self._latest_ns
         if self._duration_ns is not None and self._until_cancel_ns is not None:
             self.deadline_ns = self._timers.deadline_ns = at + self._duration_ns
             self.cancel_ns = at + self._until_cancel_ns

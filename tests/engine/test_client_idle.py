@@ -73,10 +73,10 @@ def test_the_client_as_a_whole_is_idle_for_the_cap_at_most_with_lanes_that_did_n
     )
     rows, client = settle(trace, {**system(**{"global": 0.03}), "lanes": 3, "lane_stagger_ms": 200})
     # At 100 nothing is in flight; lane 1 starts at 200, lane 2 at 400, a1 is due at 600: 70 earlier.
-    # At 130 lane 1 starts; b0 is due at 530, lane 2 starts at 330, in 200: 170 earlier.
-    # So lane 2 starts at 160 and c ends at 260; b0 is due at 360 and a1 too: 70 earlier.
-    assert times(rows) == {"a/0": (0, 100), "c/0": (160, 260), "b/0": (290, 390), "a/1": (290, 390)}
-    assert shifts(client) == [(100, None, 70, 3), (130, None, 170, 3), (260, None, 70, 2)]
+    # At 130 lane 1 starts, which sends nothing yet: b0 and a1 are due at 530, lane 2 starts at 330: 200 earlier.
+    # c ends at 230; b0 and a1 are due at 330: 70 earlier.
+    assert times(rows) == {"a/0": (0, 100), "c/0": (130, 230), "b/0": (260, 360), "a/1": (260, 360)}
+    assert shifts(client) == [(100, None, 70, 3), (130, None, 200, 3), (230, None, 70, 2)]
 
 
 def test_a_timer_past_the_deadline_is_sent_when_it_moves_before_it() -> None:
@@ -170,13 +170,21 @@ def test_every_shift_is_a_row_of_the_bundle(tmp_path: Path) -> None:
     everything=st.sampled_from([0.01, 0.1]),
     deadline=st.sampled_from([0, 0.8]),
     lanes=st.integers(1, 3),
+    late=st.booleans(),
 )
 def test_nothing_is_idle_for_longer_than_the_caps(
-    seed: int, tree: float, everything: float, deadline: float, lanes: int
+    seed: int, tree: float, everything: float, deadline: float, lanes: int, late: bool
 ) -> None:
     service = random.Random(seed)
     durations: dict[str, float] = {}
     changes = {**system(tree=tree, **{"global": everything}), "lanes": lanes, "duration_s": deadline, "grace_s": 10}
+    if late:  # responses overtake each other, lanes start one by one
+        changes |= {
+            "host_model": "given",
+            "host_prompt_token_us": 500,
+            "response_latency_ms": 7,
+            "lane_stagger_ms": 300,
+        }
     rows, client = settle(
         random_graph(seed, 4), changes, lambda name: durations.setdefault(name, float(service.randint(1, 120)))
     )
