@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from engine import knobs as knob_table
 from engine.bundle import Bundle, BundleWriter, measured_runs
 from engine.errors import GapscopeError, UnwritableStore
 from engine.ladder.layers import Layers, Pair
@@ -29,6 +30,9 @@ from engine.serving.composed import ComposedServer
 from engine.timing import build_timing
 from engine.workload.recorded import RecordedClient
 
+DEFAULTS = knob_table.defaults()
+SCHEDULER_RULES = ("engine", "policy", "reservation", "eviction", "cache_blocks")
+"""Knobs that make a scheduler another than the one that parity feeds."""
 Progress = Callable[[float, str], None]
 """Called with the share that is done and what is being done."""
 
@@ -183,6 +187,10 @@ class _Builder:
         """How well the scheduler follows the recording, and where the two part."""
         measured, trace, found = self.pair.measured, self.pair.trace, []
         parity: dict[str, Any] = {}
+        other = [f"{name}={self.pair.own[name]}" for name in SCHEDULER_RULES if self.pair.own[name] != DEFAULTS[name]]
+        if other:
+            why = f"no scheduler parity: it checks vLLM's rules, and the prediction has {', '.join(other)}"
+            return replace(counterfactual, left=(*counterfactual.left, why)), {}
         checks: dict[str, Callable[[], ParityResult | TimedParity]] = {
             "arrival": lambda: check_parity(measured),
             "dispatch": lambda: check_by_dispatch(measured),

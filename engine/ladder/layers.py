@@ -123,6 +123,11 @@ class Pair:
 
     def _reuse(self, layers: Layers) -> Layers:
         load = self._needs_arrivals(layers)
+        if layers.values["engine"] == "sglang":
+            raise GapscopeError(
+                "The prediction has SGLang's scheduler, which takes what its cache holds: expected another engine for "
+                "a rung with measured reuse."
+            )
         if all(turn.cached_tokens is None for turn in load.turns):
             raise GapscopeError(f"Run {self.measured.run_id} does not record the cached tokens of its requests.")
         unknown = sum(turn.cached_tokens is None and turn.canceled_ns is None for turn in load.turns)

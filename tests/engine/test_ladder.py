@@ -422,6 +422,25 @@ def test_measured_durations_are_those_of_the_run_also_where_the_prediction_took_
     assert [runs[number].lineage["timing"]["run_id"] for number in (1, 4)] == [measured.run_id, other.run_id]
 
 
+@pytest.mark.parametrize("engine", ["atom", "sglang"])
+def test_a_prediction_with_another_engine_is_compared_but_its_scheduler_not_called_right(
+    short: tuple[Path, Bundle, Bundle], tmp_path: Path, engine: str
+) -> None:
+    store, measured, base = short
+    trace = stored_trace([store], str(base.identity.value("trace", "digest")))
+    values = knob_table.resolve({"engine": engine}, knobs_from_run(base))
+    run_id = replay(trace, values, base.lineage["timing"]["model"], store=tmp_path)
+    ladder = build_ladder(measured, open_bundle(tmp_path / run_id), stores=[store, tmp_path], store=tmp_path)
+    if engine == "sglang":
+        assert reasons(ladder).keys() == {3}
+        assert "takes what its cache holds" in reasons(ladder)[3]
+    else:
+        assert not reasons(ladder)
+    durations = open_bundle(tmp_path / str(ladder.rungs[3].run_id)).lineage["ladder"]
+    assert "parity" not in durations
+    assert any(f"the prediction has engine={engine}" in words for words in durations["left"])
+
+
 def test_runs_that_make_no_ladder(short: tuple[Path, Bundle, Bundle], tmp_path: Path) -> None:
     store, measured, base = short
     build = {"stores": [store], "store": tmp_path}
