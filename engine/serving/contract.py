@@ -185,7 +185,9 @@ class ServerRecord:
         One row per contiguous run of token-sampling passes of a request: ``index, seq, first_pass, last_pass,
         computed_after_first``. Each pass in the range samples one token; the first is the end of a prefill (or of a
         recompute), in the others the request decodes: in pass p it had ``computed_after_first + (p - first_pass - 1)``
-        computed tokens before. Under speculation ``bursts`` says how many tokens each pass sampled.
+        computed tokens before. Who decodes but is not in a pass (which SGLang and ATOM make of prompts alone) goes on
+        with another stretch; its first pass then is a decode, and has a row of ``prefill_chunks``. Under speculation
+        ``bursts`` says how many tokens each pass sampled.
     bursts
         Under speculation, tokens sampled in each pass of each stretch, stretch after stretch (the first of each is 1);
         empty otherwise, when all are 1. A decoding request computes ``verify_width`` tokens per pass, and keeps as
@@ -195,15 +197,17 @@ class ServerRecord:
         (also a recompute's last chunk of one token, which ``passes`` counts as a decode, as FPM does).
     admissions
         ``index, seq, ordinal, pass_index, time_ns, cached_tokens, hit_blocks, is_readmission, waiting_ahead``
-        (requests queued behind are not counted; 0 when it was the head, which FCFS makes the rule). ``hit_blocks`` were
-        found in the pool; where the reuse was forced, ``cached_tokens`` may be more than they hold.
+        (requests that joined the queue before it and still wait: 0 under FCFS). ``hit_blocks`` were found in the pool;
+        where the reuse was forced, ``cached_tokens`` may be more than they hold.
     preemptions
         ``index, pass_index, num_blocks`` (blocks it gave up).
     events (empty when not recorded), in the order they happened
         ``kind`` (0 store, 1 evict), ``pass_index, index`` (who stored, or whose allocation evicted; -1 unknown),
         ``first_key, num_keys`` (a slice of ``event_keys``), ``released_ns`` (evict: when the block was last let go;
         -1 for stores). One row holds what one request stored in one pass, or what one allocation evicted of
-        blocks let go at one time, as long as they follow each other. A request's evictions precede its store.
+        blocks let go at one time, as long as they follow each other. A request's evictions precede its store,
+        those of a double-booked cache follow it. SGLang stores when a pass has ended, or a request was aborted after
+        it: that counts to the pass.
     event_keys
         Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the
         run (``engine.serving.record.private_key``).
