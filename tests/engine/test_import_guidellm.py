@@ -59,6 +59,18 @@ def test_refused_requests_have_no_latency(run: Bundle) -> None:
         assert row["first_visible_ns"] is row["last_visible_ns"] is row["output_tokens"] is None
 
 
+def test_failed_requests_end_when_their_response_did(run: Bundle) -> None:
+    found, start = by_id(run), BENCHMARK["scheduler_metrics"]["measure_start_time"]
+    for given in BENCHMARK["requests"]["errored"]:
+        end_ns = (given["request_end_time"] - start) * 1e9
+        assert found[given["request_id"]]["end_ns"] == pytest.approx(end_ns, abs=500)
+    # The mean in flight over the window of 8 s, which the report states over all outcomes.
+    open_ns = sum(min(r["end_ns"], 8_000_000_000) - max(r["dispatched_ns"], 0) for r in rows(run))
+    stated = BENCHMARK["metrics"]["request_concurrency"]["total"]["mean"]
+    assert round(stated, 2) == 3.85
+    assert open_ns / 8e9 == pytest.approx(stated, abs=1e-6)
+
+
 def test_an_answer_without_content_is_no_error(run: Bundle) -> None:
     empty = [r for r in rows(run) if r["flags"] == "zero output"]
     assert len(empty) == 4

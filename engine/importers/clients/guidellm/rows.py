@@ -65,7 +65,7 @@ class Request:
                 at["first_token_iteration"] or at["first_iteration"],
                 at["first_output_token_iteration"],
                 at["last_token_iteration"] or at["last_iteration"],
-                at["request_end"] or (at["resolve_end"] if outcome != "errored" else None),
+                at["request_end"] or at["resolve_end"],  # a failed response has the second alone
                 at["request_end"] is not None and at["first_request_iteration"] is not None,
                 count(timings.get("token_iterations")),
                 tokens,
@@ -89,7 +89,7 @@ class Request:
         return self.scheduled if self.start is None else self.start
 
     def entry(self, request_id: str, phase: str) -> dict[str, Any]:
-        """The row of ``requests``; errors have no latencies."""
+        """The row of ``requests``; an error ends, and has no latencies."""
         status = "ok" if self.empty else OUTCOMES[self.outcome]
         visible = status in ("ok", "canceled") and not self.empty
         columns, noticed = times(
