@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 from dashboard.metrics import Population
 from dashboard.queries.ranges import Span, capture_span, timed
 from dashboard.queries.totals import totals
@@ -78,9 +80,29 @@ def one_sided(store: Store, measured: str, replay: str, population: Population) 
     """Source-turns that succeeded in the phases of ``population`` on one side only, and what they were on the other.
 
     ``requests`` sums to the remainder of :class:`MatchedSubset`, but for source-turns that succeeded on both sides and
-    make no pair: sent more than once, or of lengths too far apart.
+    make no pair: sent more than once, or of lengths too far apart. Runs that cannot be joined by source-turn have no
+    rows, but a sentence: nobody knows what a turn of one was on the other.
     """
+    if said := not_joined(store, measured, replay):
+        return Result(pa.table({}), "", not_recorded=said)
     return store.query("one_sided", runs={"measured": measured, "replay": replay}, population=population, row_cap=None)
+
+
+def not_joined(store: Store, measured: str, replay: str) -> str:
+    """Why two runs cannot be joined by source-turn, as a sentence; empty where they can."""
+    found = store.query("shared_names", runs={"measured": measured, "replay": replay})
+    if found.not_recorded:
+        return ""
+    names = found.one()
+    nameless = [run_id for run_id, side in ((measured, "measured"), (replay, "replay")) if not names[side]]
+    if nameless:
+        return f"Cannot be joined: the source-turns of {' and '.join(nameless)} are not recorded."
+    if not names["shared"]:
+        return (
+            f"Cannot be joined: no source-turn of {measured} goes by the same name in {replay}. Either they sent other "
+            "work, or their tools name the same work differently."
+        )
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
