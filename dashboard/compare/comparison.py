@@ -22,7 +22,7 @@ from dashboard.metrics import (
     Window,
 )
 from dashboard.queries.cohort import Ledger, MatchedSubset, ledger, matched_subset
-from dashboard.queries.identity import IdentityDiff, failed_checks, identity, one_experiment, repeats
+from dashboard.queries.identity import IdentityDiff, failed_checks, identity, one_experiment, repeats, same_recording
 from dashboard.queries.ranges import lanes
 from dashboard.queries.totals import totals
 from dashboard.store import Store
@@ -203,8 +203,11 @@ def pair_label(store: Store, measured: str, replay: str) -> str:
     if left.kind == right.kind:
         if left.kind == "replay":
             return "replay_pair"
-        repeat = one_experiment(store, measured, replay) and not _failed(store, measured, replay)
-        return "measured_repeat" if repeat else "measured_pair"
+        if not one_experiment(store, measured, replay):
+            return "measured_pair"
+        if same_recording(store, measured, replay):
+            return "same_run"
+        return "measured_pair" if _failed(store, measured, replay) else "measured_repeat"
     return make_label(right, left) if right.kind == "replay" else make_label(left, right)
 
 

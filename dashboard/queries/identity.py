@@ -10,6 +10,10 @@ from engine.identity import FieldDiff, State, diff
 VARYING_FIELDS = frozenset({("hardware", "load")})
 """Fields that may differ between repeats: sampled values that nobody sets. An identity holds no run names."""
 
+ESSENTIAL_FIELDS = frozenset({("model", "name"), ("client", "lanes")})
+"""Without these known nobody can say that two runs are one experiment. The load may be named by its rate instead."""
+_OR_KNOWN = {("client", "lanes"): (("client", "arrival_rate"), ("client", "loop"))}
+
 _UNKNOWN: tuple[State, ...] = ("unknown_left", "unknown_right", "unknown_both")
 _ORDER: dict[State, int] = {
     "differs": 0,
@@ -62,9 +66,12 @@ def identity(store: Store, left: str, right: str) -> IdentityDiff:
 def repeats(store: Store, run_id: str) -> list[str]:
     """Other measured runs of the store whose identity says the same experiment, by id.
 
-    Every field is the same on both sides or unknown on both, but for VARYING_FIELDS. Altered runs are left out, and
-    those that failed a check of their own: what went wrong in them is no noise.
+    Every field is the same on both sides or unknown on both, but for VARYING_FIELDS, and ESSENTIAL_FIELDS are known.
+    Altered runs are left out, the same recording under another name, and runs that failed a check of their own: what
+    went wrong in them is no noise. So a run that failed one has no repeats.
     """
+    if failed_checks(store, run_id):
+        return []
     return [other for other in _alike(store, run_id) if not failed_checks(store, other)]
 
 
@@ -83,8 +90,24 @@ def failed_checks(store: Store, run_id: str) -> list[str]:
     return [check.check for check in store.bundle(run_id).qualification if check.verdict == "fail"]
 
 
+def same_recording(store: Store, left: str, right: str) -> bool:
+    """Whether two runs hold the same data: one content, or the same rows under another name or read another way."""
+    if left.rpartition("-")[2] == right.rpartition("-")[2]:
+        return True
+    files = [store.catalog.manifest(run_id).manifest["files"] for run_id in (left, right)]
+    for table in ("requests.parquet", "passes.parquet"):
+        found = [one.get(table) for one in files]
+        if all(found):
+            return bool(found[0]["content"] == found[1]["content"])
+    return False
+
+
 def _alike(store: Store, run_id: str) -> list[str]:
-    return sorted(other for other in _other_measured(store, run_id) if not _in_the_way(store, run_id, other))
+    return sorted(
+        other
+        for other in _other_measured(store, run_id)
+        if not _in_the_way(store, run_id, other) and not same_recording(store, run_id, other)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,16 +137,23 @@ def _other_measured(store: Store, run_id: str) -> list[str]:
 
 
 def _in_the_way(store: Store, run_id: str, other: str) -> tuple[FieldDiff, ...]:
-    """The fields that differ between two runs or that only one of them knows, but for VARYING_FIELDS."""
+    """What keeps two runs from being one experiment.
+
+    Fields that differ or that only one of them knows, but for VARYING_FIELDS; and essential ones that neither knows.
+    """
 
     def make() -> tuple[FieldDiff, ...]:
         rows = diff(store.catalog.manifest(run_id).identity, store.catalog.manifest(other).identity)
-        return tuple(
-            row
-            for row in rows
-            if row.state not in ("same", "unknown_both", "not_applicable")
-            and (row.group, row.field) not in VARYING_FIELDS
-        )
+        known = {(row.group, row.field) for row in rows if row.state != "unknown_both"}
+        return tuple(row for row in rows if _bars(row, known))
 
     found: tuple[FieldDiff, ...] = store.remember(("in the way", run_id, other), make)
     return found
+
+
+def _bars(row: FieldDiff, known: set[tuple[str, str]]) -> bool:
+    """Whether a field keeps two runs from being one experiment; ``known`` are those that at least one of them knows."""
+    field = (row.group, row.field)
+    if row.state == "unknown_both":
+        return field in ESSENTIAL_FIELDS and known.isdisjoint(_OR_KNOWN.get(field, ()))
+    return row.state not in ("same", "not_applicable") and field not in VARYING_FIELDS

@@ -9,12 +9,14 @@ import pytest
 from small_runs import MS, S, identity, request, write
 
 from dashboard.charts.repeats import near_table
+from dashboard.compare.comparison import pair_label
 from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Key, Number
 from dashboard.compare.repeats import Standing, headline_keys, repeat_rows, standings
 from dashboard.metrics import Estimator, Population, Window
-from dashboard.queries.identity import near_repeats, repeats
+from dashboard.queries.identity import near_repeats, repeats, same_recording
 from dashboard.store import Store
+from engine.bundle import Check
 
 CHOICE = (Population(), Estimator.LINEAR, Window.FIXED)
 
@@ -129,3 +131,28 @@ def test_a_replay_has_neither_repeats_nor_near_ones(root: Path) -> None:
     store = Store([root])
     assert repeats(store, ids(root)["replay"]) == []
     assert near_repeats(store, ids(root)["replay"]) == []
+
+
+def test_a_copy_is_no_repeat_and_neither_is_what_nobody_knows(tmp_path: Path) -> None:
+    taken = rows([90, 110], 10)
+    first = write(tmp_path, "first", taken)
+    # The same rows under another name: another id, as the identity of the file differs, but the same recording.
+    copy = write(tmp_path, "copy", taken, record=identity(hardware__load=[3]))
+    true = write(tmp_path, "true", rows([92, 110], 10))
+    nameless = [
+        write(tmp_path, name, rows([value, 110], 10), record=identity(model__name=None))
+        for name, value in (("nameless", 93), ("other", 94))
+    ]
+    failed = write(
+        tmp_path, "failed", rows([95, 110], 10), qualification=[Check("rows_counted", "fail", "one is short")]
+    )
+    store = Store([tmp_path])
+    assert repeats(store, first) == [true]
+    assert same_recording(store, first, copy)
+    assert repeats(store, copy) == [true]
+    assert repeats(store, nameless[0]) == []
+    (near,) = (one for one in near_repeats(store, nameless[0]) if one.run_id == nameless[1])
+    assert [(field.group, field.field) for field in near.fields] == [("model", "name")]
+    assert repeats(store, failed) == []  # what went wrong in it is no noise of it
+    assert pair_label(store, first, copy) == "same_run"
+    assert pair_label(store, *nameless) == "measured_pair"

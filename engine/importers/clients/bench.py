@@ -68,7 +68,6 @@ def client_facts(document: Mapping[str, Any]) -> list[tuple[str, str, Any]]:
     return [
         ("client", "lanes", None if cap is None else int(cap)),
         ("client", "loop", f"requests at {rate} a second{most}" if rate else None),
-        ("client", "duration_s", number(document.get("duration"))),
         ("client", "streaming", True),
     ]
 
