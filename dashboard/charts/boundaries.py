@@ -67,7 +67,7 @@ def verdict(found: Boundaries, index: int, choose: Choice, what: str, name: str)
     words = f"{what} the {total.name} of the {name} is {abs(total.value):,.1f} ms {longer}"
     if len(parts) == 1:
         return f"{words}; {parts[0].name} cannot be told apart."
-    listed = ", ".join(f"{part.name} {_signed(part.value)} ms{_mark(part)}" for part in parts)
+    listed = "; ".join(f"{part.name} {_signed(part.value)} ms{_mark(part)}" for part in parts)
     if total.spread is not None and abs(total.value) <= total.spread:
         return f"{words}, which is inside the noise (~): {listed}."
     most = max(parts, key=lambda part: part.value if total.value >= 0 else -part.value)

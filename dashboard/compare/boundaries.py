@@ -73,7 +73,13 @@ class Stage:
     @property
     def layer(self) -> str:
         """Its layers in words."""
-        return ", ".join(self.layers)
+        *most, last = self.layers
+        return f"{', '.join(most)} and {last}" if most else last
+
+
+def _told_as(stage: Stage) -> str:
+    """What a change of a stage is called: its layer, or where several are merged the stage with its layers."""
+    return stage.layer if len(stage.layers) == 1 else f"{stage.label} ({stage.layer} together)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,7 +92,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a replay adds to one layer, in ms; ``spread`` is the largest such change when nothing changes."""
+    """What a replay adds to a layer or to merged stages, in ms; ``spread``: the largest change when nothing changes."""
 
     name: str
     value: float
@@ -101,9 +107,9 @@ class Boundaries:
     """The stages of several runs over one population, the measured one first.
 
     ``until`` is ``ttft`` or ``e2e``: the stages end there. ``repeats`` are other runs of the measured experiment; one
-    that did not record what the others did is left out. ``problem`` is a sentence where clocks do not agree, ``clocks``
-    says how well they do where one was moved onto the other, ``apart`` says of runs by their place why their first or
-    last token is another moment than that of the measured run.
+    that did not record what the others did is left out. ``problem`` is a sentence where clocks do not agree or a run
+    has a client's alone, ``clocks`` says how well they do where one was moved onto the other, ``apart`` says of runs by
+    their place why their first or last token is another moment than that of the measured run.
     """
 
     def __init__(
@@ -229,8 +235,9 @@ class Boundaries:
         if index in self.apart:
             return []
         stages = self.stages
-        names = list(dict.fromkeys(stage.layer for stage in stages if stage.end != "dispatched"))
-        sums = np.array([[float(stage.layer == name) for stage in stages] for name in names])
+        own = [_told_as(stage) for stage in stages]
+        names = list(dict.fromkeys(name for stage, name in zip(stages, own, strict=True) if stage.end != "dispatched"))
+        sums = np.array([[float(told == name) for told in own] for name in names])
         sums = np.vstack([sums, sums.sum(axis=0)])
         left, right = self.group(0, choose), self.group(index, choose)
         if not left.n or not right.n:

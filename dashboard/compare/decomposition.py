@@ -17,6 +17,7 @@ from dashboard.compare.noise import COVERED, RESAMPLES, closed_lanes, lane_weigh
 from dashboard.compare.rows import refused
 from dashboard.compare.stages import Columns, Scope, Shared
 from dashboard.metrics import METRICS, MS_PER_NS, Population
+from dashboard.queries.stages import stage_rows
 from dashboard.store import Store
 
 Floats = npt.NDArray[np.float64]
@@ -155,6 +156,9 @@ def _beside(found: Decomposition, others: Sequence[Decomposition]) -> Decomposit
 CLOCKS = ("one_clock", "clocks_aligned")
 """The checks that ask for it: of a recording with both times, and of streams that were attached to a client's run."""
 
+_IN_THE_ENGINE = ("path_ns", "queue_time_ns", "way_ns", "pre_ns", "first_lag_ns", "last_lag_ns")
+"""Columns of :func:`stage_rows` that take a moment inside the engine."""
+
 
 def one_clock(store: Store, run_id: str) -> bool:
     """Whether client and engine times of a run stand on one clock, so that times between the two mean something.
@@ -170,8 +174,20 @@ def one_clock(store: Store, run_id: str) -> bool:
     return str(bundle.identity.value("telemetry", "clock") or "").startswith("one ")
 
 
+def has_engine_times(store: Store, run_id: str) -> bool:
+    """Whether a moment inside the engine is known of any success: receipt, admission, or a pass of it."""
+    rows = stage_rows(store, run_id)
+    return any(bool(np.isfinite(rows[name]).any()) for name in _IN_THE_ENGINE)
+
+
 def clock_problem(store: Store, *run_ids: str) -> str:
-    """A sentence on the runs of several clocks; empty where each has one."""
+    """A sentence on the runs of several clocks, or of a client's alone; empty where each has one for both."""
+    clients = [run_id for run_id in run_ids if not has_engine_times(store, run_id)]
+    if clients:
+        return (
+            f"No engine times of {' and '.join(clients)} are recorded, so what lies between the dispatch and the first "
+            "visible token, and what after it is computed or streamed, is not told apart."
+        )
     apart = [run_id for run_id in run_ids if not one_clock(store, run_id)]
     if not apart:
         return ""

@@ -27,3 +27,22 @@ def test_runs_without_shared_names_are_not_joined(opened: Open, measured: str, o
     assert not app.exception
     assert f"Cannot be joined: {said.format(**ids)}" in plain(app)
     assert not tables(app, "finished_on")
+
+
+def test_runs_of_clients_have_no_engine_times(opened: Open) -> None:
+    """Neither run has a receipt, an admission or a pass, so no clock can disagree."""
+    ids = [run_id(SAMPLES, name) for name in ("stub_aiperf", "stub_guidellm")]
+    app = opened(SAMPLES, "boundaries", m=ids[0], r=ids[1], ack="true")
+    assert not app.exception
+    said = plain(app)
+    assert f"No engine times of {ids[0]} and {ids[1]} are recorded" in said
+    assert "clock" not in said
+
+
+def test_merged_layers_are_named_by_their_boundaries(opened: Open) -> None:
+    """Mean E2E = (to the first visible token) + (from it on), each with the layers that it may lie in."""
+    ids = [run_id(SAMPLES, name) for name in ("stub_aiperf", "stub_vllm_bench")]
+    app = opened(SAMPLES, "boundaries", m=ids[0], r=ids[1], ack="true")
+    said = plain(app)
+    assert "dispatched to first visible (frontend, queue, GPU and output together) " in said
+    assert " ms; first visible to last visible (GPU and output together) " in said
