@@ -71,9 +71,23 @@ def in_flight(store: Store, run_id: str, span: Span | None = None, bins: int = 2
 def lanes(
     store: Store, run_id: str, span: Span | None = None, first_lane: int = 0, lanes: int = 64, row_cap: int = 3000
 ) -> Result:
-    """One row per request for a Gantt chart of lanes, with the lane's idle time (think time included) before it."""
+    """One row per request for a Gantt chart of lanes, with the lane's idle time (think time included) before it.
+
+    A sentence and no rows where no request says on which lane it was sent.
+    """
+    if said := _no_lanes(store, run_id):
+        return Result(pa.table({}), "", not_recorded=said)
     params = {"first_lane": first_lane, "lanes": lanes, **(span or capture_span(store, run_id)).params()}
     return timed(store, run_id, "requests", lambda: store.query("lanes", params, runs={"run": run_id}, row_cap=row_cap))
+
+
+def _no_lanes(store: Store, run_id: str) -> str:
+    """A sentence where the requests of a run have no lanes; empty where one has, or there are no requests."""
+    found = store.query("with_lane", runs={"run": run_id})
+    if found.not_recorded or found.one()["requests"] or not store.bundle(run_id).rows("requests"):
+        return ""
+    tool = store.bundle(run_id).lineage.get("tool")
+    return f"Not recorded: {tool or 'the source'} keeps no lanes, so run {run_id} has no rows by lane."
 
 
 def one_sided(store: Store, measured: str, replay: str, population: Population) -> Result:

@@ -46,3 +46,11 @@ def test_merged_layers_are_named_by_their_boundaries(opened: Open) -> None:
     said = plain(app)
     assert "dispatched to first visible (frontend, queue, GPU and output together) " in said
     assert " ms; first visible to last visible (GPU and output together) " in said
+
+
+def test_a_tool_without_lanes_is_named(opened: Open) -> None:
+    """lane is NULL in all 243 rows of the sample."""
+    own = run_id(SAMPLES, "agentic_aiperf")
+    said = plain(opened(SAMPLES, "cohort", m=own))
+    assert f"Not recorded: AIPerf keeps no lanes, so run {own} has no rows by lane." in said
+    assert "There are no rows for this choice" not in said
