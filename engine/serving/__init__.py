@@ -35,7 +35,8 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
             raise GapscopeError("SGLang's scheduler has one core, which goes from event to event: set core to auto.")
         return SglangServer(config, timing)
     if VariantServer.is_asked_for(config):
-        if core != "plain" and SkippingServer.supports(config) and not VariantServer.is_alone(config):
+        reserves = not VariantServer.is_alone(config) and config.speculation is None
+        if core != "plain" and SkippingServer.supports(config) and reserves:
             return ReservingServer(config, timing)
         if core == "skipping":
             raise GapscopeError("The skipping core does not have these rules: set core to auto or plain.")

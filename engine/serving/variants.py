@@ -29,7 +29,6 @@ class VariantServer(PlainServer):
             or config.policy == "longest_prefix"
             or config.eviction != "own"
             or config.cache_blocks > 0
-            or config.speculation is not None
         )
 
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:
