@@ -113,6 +113,8 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
             value = bundle.identity.value(group, name)
             if name in knob_table.BY_NAME and name not in FREE_KNOBS and value not in (None, NOT_APPLICABLE):
                 found[name] = value
+    if found.get("router") not in knob_table.BY_NAME["router"].choices:
+        found.pop("router", None)
     policy = found.pop("policy", None)
     engine = str(bundle.identity.value("source", "engine")).lower()
     if engine in CORES and engine != knob_table.BY_NAME["engine"].default:

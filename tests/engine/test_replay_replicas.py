@@ -9,12 +9,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.bundle import Bundle, open_bundle
+from engine.bundle import Bundle, BundleWriter, Phase, open_bundle
 from engine.errors import GapscopeError
+from engine.identity import Identity
 from engine.knobs import resolve
 from engine.replay import Tables, knobs_from_run, replay
 from engine.serving.cluster.routers import ROUTERS
@@ -128,6 +130,26 @@ def test_the_record_says_how_many_there_are_and_who_sends_them_what(tmp_path: Pa
     assert alone.identity.value("topology", "router") is None
     assert set(alone.table("passes").column("worker_id").to_pylist()) == {"0"}
     assert "replicas" not in alone.lineage["config"]
+
+
+def test_a_recorded_router_that_is_not_simulated_is_left_out_and_the_replicas_are_taken(tmp_path: Path) -> None:
+    identity = Identity()
+    for name, value in {"replicas": 4, "router": "precise-prefix-cache-scorer"}.items():
+        identity.set("topology", name, value, "by hand")
+    row = {
+        "request_id": "a",
+        "phase": "profile",
+        "status": "ok",
+        "dispatched_ns": 0,
+        "input_tokens": 1,
+        "output_tokens": 1,
+    }
+    with BundleWriter(tmp_path, "measured", "four", "four", identity) as writer:
+        writer.write_table("requests", pa.Table.from_pylist([row]))
+        run_id = writer.seal(phases=[Phase("profile", 0, 10**9)])
+    known = knobs_from_run(open_bundle(tmp_path / run_id))
+    assert known["replicas"] == 4
+    assert "router" not in known
 
 
 @pytest.mark.parametrize(
