@@ -1,7 +1,8 @@
-"""What AIPerf's files leave open: records without an outcome, figures in units that nobody knows."""
+"""What AIPerf's files leave open: records without an outcome, times that are none or in units that nobody knows."""
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -90,3 +91,65 @@ def test_known_units_pass(tmp_path: Path) -> None:
     assert run.check("units_known") == ("pass", "every time is in a unit that is known")
     assert "outcomes_known" not in [check["check"] for check in run.manifest["qualification"]]
     assert UnknownUnits().check().verdict == "pass"
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e30, None, "abc", -4.0])
+@pytest.mark.parametrize("tag", ["request_latency", "time_to_first_token"])
+def test_a_time_that_is_none_is_counted_and_named(tmp_path: Path, tag: str, value: Any) -> None:
+    rows = [record(n) for n in range(4)]
+    for row in rows[1:3]:
+        row["metrics"][tag] = {"value": value, "unit": "ms"}
+    run = one(write_lines(tmp_path / "in/profile_export.jsonl", rows), tmp_path)
+    assert run.check("times_usable") == (
+        "fail",
+        f"left out, as they are no number, negative, infinite or too large: {tag} of 2 requests (the first is "
+        f"{value!r} in profile_export.jsonl line 2)",
+    )
+    column = "last_visible_ns" if tag == "request_latency" else "first_visible_ns"
+    assert [run.requests[f"r{n}"][column] is None for n in range(4)] == [False, True, True, False]
+
+
+@pytest.mark.parametrize("gap", [math.inf, math.nan, -50.0, None, "abc", 1e30])
+def test_gaps_that_are_none_are_counted_and_have_no_chunks(tmp_path: Path, gap: Any) -> None:
+    rows = [record(n) for n in range(3)]
+    rows[1]["metrics"]["inter_chunk_latency"] = {"value": [100.0, gap, 100.0], "unit": "ms"}
+    rows[2]["metrics"]["inter_chunk_latency"] = {"value": [9e11, 9e11, 9e11], "unit": "ms"}  # each one is a time
+    run = one(write_lines(tmp_path / "in/profile_export.jsonl", rows), tmp_path)
+    verdict, detail = run.check("times_usable")
+    assert verdict == "fail"
+    assert detail.endswith(f"inter_chunk_latency of 2 requests (the first is {gap!r} in profile_export.jsonl line 2)")
+    assert {chunk["request_id"] for chunk in run.table("chunks")} == {"r0"}
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, 1e30, "abc", -4])
+def test_a_moment_that_is_none_is_counted_and_named(tmp_path: Path, value: Any) -> None:
+    rows = [record(n) for n in range(2)]
+    rows[1]["metadata"]["request_end_ns"] = value
+    run = one(write_lines(tmp_path / "in/profile_export.jsonl", rows), tmp_path)
+    verdict, detail = run.check("times_usable")
+    assert verdict == "fail"
+    assert detail.endswith(f"request_end_ns of 1 request (the first is {value!r} in profile_export.jsonl line 2)")
+    assert (run.requests["r0"]["end_ns"] is None, run.requests["r1"]["end_ns"]) == (False, None)
+
+
+def test_the_recount_leaves_out_what_the_rows_do(tmp_path: Path) -> None:
+    rows = [record(n) for n in range(4)]
+    rows[3]["metrics"]["request_latency"] = {"value": 1e30, "unit": "ms"}
+    rows[3]["metrics"]["time_to_second_token"] = {"value": math.inf, "unit": "ms"}
+    write_lines(tmp_path / "in/profile_export.jsonl", rows)
+    summary = {"request_latency": {"unit": "ms", "avg": 410.0, "max": 400.0}, "aiperf_version": "0.6.0"}
+    write_json(tmp_path / "in/profile_export_aiperf.json", summary | {"input_config": {}})
+    run = one(tmp_path / "in", tmp_path)
+    verdict, detail = run.check("summary_reproduced")
+    assert verdict == "fail"
+    assert "request_latency avg 410, from rows 400." in detail  # the mean of three latencies of 400 ms
+    verdict, detail = run.check("times_usable")
+    assert "request_latency of 1 request (the first is 1e+30 in" in detail
+    assert "time_to_second_token of 1 request (the first is inf in" in detail
+
+
+def test_times_of_a_sound_run_are_usable(tmp_path: Path) -> None:
+    rows = [record(0), failed(1)]
+    rows[1]["metadata"]["request_ack_ns"] = None  # nothing came
+    run = one(write_lines(tmp_path / "in/profile_export.jsonl", rows), tmp_path)
+    assert run.check("times_usable") == ("pass", "every time is a finite number of seconds of 0 or more")

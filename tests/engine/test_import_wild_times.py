@@ -107,8 +107,8 @@ def test_gaps_and_starts_that_are_no_times(tmp_path: Path) -> None:
     found = imported(SGLANG, tmp_path / "b", ttfts=(1, -1.0))
     assert said(found, "times_usable") == (
         "fail",
-        "left out, as they are negative, infinite or too large: ttfts of 1 request (the first is -1.0 of request 1). "
-        "Requests are counted from 0",
+        "left out, as they are no number, negative, infinite or too large: ttfts of 1 request (the first is -1.0 of "
+        "request 1). Requests are counted from 0",
     )
 
 

@@ -7,17 +7,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from engine.bundle import Check
-from engine.importers.clients.values import LARGEST_S
+from engine.importers.clients.aiperf.values import LARGEST_S
 from engine.intake.rows import number
 
 
 @dataclass
 class Unusable:
-    """Counts values that are negative, not finite or beyond every clock, by the array that they are of."""
+    """Counts values that are no number, negative, not finite or beyond every clock, by the figure that they are of."""
 
+    aside: str = "Requests are counted from 0"
+    """How to find the request that is named, where that must be said."""
     counts: dict[str, int] = field(default_factory=dict)
     first: dict[str, str] = field(default_factory=dict)
-    """The first of each array in words."""
+    """The first of each figure in words."""
 
     def take(self, name: str, place: int, value: Any, signed: bool = False) -> None:
         """Look at a value, a list of gaps or a number of seconds; ``signed``: of a clock that starts anywhere."""
@@ -25,8 +27,12 @@ class Unusable:
             return
         if isinstance(value, list):
             value = next(gap for gap in value if not _good(gap)) if not all(map(_good, value)) else sum(value)
+        self.note(name, f"of request {place}", value)
+
+    def note(self, name: str, where: str, value: Any) -> None:
+        """Count a value that is no time, found ``where``."""
         self.counts[name] = self.counts.get(name, 0) + 1
-        self.first.setdefault(name, f"the first is {value!r:.40} of request {place}")
+        self.first.setdefault(name, f"the first is {value!r:.40} {where}")
 
     def check(self) -> Check:
         """The check ``times_usable``."""
@@ -36,8 +42,8 @@ class Unusable:
             f"{name} of {count:,} request{'s' if count > 1 else ''} ({self.first[name]})"
             for name, count in self.counts.items()
         ]
-        words = "left out, as they are negative, infinite or too large"
-        return Check("times_usable", "fail", f"{words}: {'; '.join(said)}. Requests are counted from 0")
+        words = f"left out, as they are no number, negative, infinite or too large: {'; '.join(said)}"
+        return Check("times_usable", "fail", f"{words}. {self.aside}" if self.aside else words)
 
 
 def _good(value: Any, signed: bool = False) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from engine.importers.clients.aiperf.values import count, dig, mapping, text, whole
+from engine.importers.clients.aiperf.values import LARGEST_S, count, dig, mapping, text, whole
 from engine.importers.clients.outline import outline
 from engine.intake import InputFile, Intake
 from engine.intake.rows import number
@@ -28,8 +28,6 @@ __all__ = [
 ]
 
 _LINES = 5
-LARGEST_S = 9e9
-"""Seconds that fit 64 bits of nanoseconds."""
 _NOT_A_NUMBER = re.compile(r"[+-]?(nan|inf(inity)?|none|null|n/?a)?", re.IGNORECASE)
 
 

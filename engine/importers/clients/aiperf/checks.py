@@ -213,6 +213,7 @@ def _error_rate(tally: Tally, setup: Setup) -> Check:
 def _noticed(table: Table) -> Iterator[Check]:
     skew = f"{table.skewed:,} of {table.rows:,} records have a time before one that it must follow"
     yield Check("record_times", "fail" if table.skewed else "pass", skew)
+    yield table.odd_times.check()
     if table.silent:
         words = (
             f"{len(table.silent):,} of {table.rows:,} records have neither figures nor an error, the first in "

@@ -38,7 +38,7 @@ class Chunks:
     def add_gaps(self, request_id: str, first_ns: int | None, record: Record, tokens: int | None) -> None:
         """Chunks with content, from the time of the first and the gaps between them."""
         gaps = record.gaps_ms
-        if first_ns is None or gaps is None or not np.all(gaps >= 0):  # NaN is not
+        if first_ns is None or gaps is None or not record.gaps_usable:
             return
         if self.count + len(gaps) + 1 > MOST:
             self._drop(len(gaps) + 1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from engine.importers.clients import flags
 from engine.importers.clients.aiperf.streams import Response, usage_tokens
-from engine.importers.clients.aiperf.tags import ALIASES, NS_OF, NS_PER_MS, in_ns, tag_of
+from engine.importers.clients.aiperf.tags import ALIASES, NS_OF, NS_PER_MS, SMALL, in_ns, is_time, tag_of
 from engine.importers.clients.aiperf.values import count, dig, text, whole
 from engine.intake.rows import number
 
@@ -51,13 +51,15 @@ NO_OUTCOME = "neither figures nor an error"
 """Our word for the outcome of a record that says neither."""
 DURATIONS = ("time_to_first_token", "time_to_first_output_token", "request_latency", "inter_chunk_latency")
 """Tags of times that rows are made of."""
+_MOMENTS = ("credit_issued_ns", "request_start_ns", "timestamp_ns", "request_ack_ns", "request_end_ns")
+"""Keys of the metadata that are times since the epoch."""
 _OF_THE_PROMPT = frozenset(["input_sequence_length", "error_isl", "requested_osl"])
 """Tags that a record can have without an answer."""
 _NO_CONTENT = ("No responses with actual content", "no responses with content")
 _CANCELED = "RequestCancellationError"
 _MESSAGE_CHARS = 2_000
 _LONGEST_MS = 1e12
-"""No gap between chunks lasts thirty years."""
+"""No duration lasts thirty years, nor do the gaps of a response together."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,40 @@ class Record:
         """Times whose unit is no unit of time: tag and unit."""
         found = [(tag, self.unit(tag)) for tag in DURATIONS if self.value(tag) is not None]
         return [(tag, unit) for tag, unit in found if unit and str(unit).lower() not in NS_OF]
+
+    @property
+    def odd_times(self) -> Iterator[tuple[str, Any]]:
+        """Values in the place of a time that are none, by tag or key; a unit that nobody knows is another matter."""
+        value: Any
+        for tag, entry in self.metrics.items():
+            value, unit = (entry.get("value"), entry.get("unit")) if type(entry) is dict else (entry, None)
+            if type(value) in (float, int) and 0 <= value < SMALL:
+                continue
+            timed = is_time(unit) if unit else tag in DURATIONS
+            if tag == "inter_chunk_latency":
+                if timed and not self.gaps_usable:
+                    yield tag, self._odd_gap
+            elif timed and ((told := in_ns(value, unit)) is None or told < 0):
+                yield tag, value
+        for key in _MOMENTS:
+            value = self.metadata.get(key)
+            if value is not None and count(value) is None:
+                yield key, value
+
+    @cached_property
+    def gaps_usable(self) -> bool:
+        """Whether the gaps between chunks are times, and their sum, too."""
+        gaps = self.gaps_ms
+        return gaps is not None and bool(np.all(gaps >= 0)) and float(gaps.sum()) < _LONGEST_MS  # NaN is not
+
+    @property
+    def _odd_gap(self) -> Any:
+        """The first gap that is no time; their sum where each is one; what is no list as it is."""
+        gaps = self.gaps_ms
+        if gaps is None:
+            return self.value("inter_chunk_latency")
+        odd = np.flatnonzero(~(gaps >= 0))
+        return self.value("inter_chunk_latency")[odd[0]] if len(odd) else float(gaps.sum())
 
     @property
     def error_words(self) -> tuple[str | None, str | None]:

@@ -19,6 +19,7 @@ from engine.importers.clients.aiperf.tags import in_ns
 from engine.importers.clients.aiperf.tally import Tally, wanted_for
 from engine.importers.clients.aiperf.values import count, dig, text, whole
 from engine.importers.clients.units import UnknownUnits
+from engine.importers.clients.unusable import Unusable
 from engine.importers.contract import Options
 from engine.intake import BadRows, InputFile, Intake, json_rows
 
@@ -49,6 +50,7 @@ class Table:
     silent: list[str] = field(default_factory=list)
     """Where the records are that say neither what the answer was nor that there was none."""
     odd_units: UnknownUnits = field(default_factory=UnknownUnits)
+    odd_times: Unusable = field(default_factory=lambda: Unusable(aside=""))
     agentic: bool = False
 
     @property
@@ -157,6 +159,8 @@ class Reader:
             table.silent.append(where)
         for tag, unit in record.odd_units:
             table.odd_units.take(tag, unit, where)
+        for name, value in record.odd_times:
+            table.odd_times.note(name, f"in {where}", value)
         self._bounds(row)
         noticed = row["flags"] or ""
         table.skewed += flags.TIMES_WRONG in noticed

@@ -28,6 +28,8 @@ NS_OF = {
     "seconds": 1e9,
 }
 """Nanoseconds of one unit of time, by AIPerf's words for units."""
+SMALL = 1e9
+"""A duration below this fits 64 bits of nanoseconds in each of the units."""
 NS_PER_MS = 1e6
 
 _WINDOW = "over the span that the tool divides by: see the check throughput_denominator"
@@ -99,6 +101,16 @@ def tag_of_head(head: str) -> tuple[str, str | None]:
     unit = rest.removesuffix(")") if name and rest.endswith(")") else None
     name = name if unit else head
     return HEADS.get(name.strip().lower(), name.strip()), unit
+
+
+def is_time(unit: Any) -> bool:
+    """Whether a unit is one of time."""
+    return str(unit).lower() in NS_OF
+
+
+def beyond(value: float, unit: Any) -> bool:
+    """Whether a value is a time that no clock reaches: it is in no row, and in no figure made of rows."""
+    return is_time(unit) and in_ns(value, unit) is None
 
 
 def in_ns(value: Any, unit: Any) -> int | None:

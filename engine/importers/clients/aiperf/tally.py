@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.importers.clients.aiperf.column import Column
 from engine.importers.clients.aiperf.records import Record
-from engine.importers.clients.aiperf.tags import in_ms
+from engine.importers.clients.aiperf.tags import SMALL, beyond, in_ms
 from engine.importers.clients.aiperf.values import count
 from engine.importers.clients.reproduce import Figure, our_word, statistic
 from engine.intake.rows import number
@@ -138,7 +138,7 @@ class Tally:
             if column is not None:
                 value, unit = (entry.get("value"), entry.get("unit")) if type(entry) is dict else (entry, None)
                 found = number(value)
-                if found is not None:
+                if found is not None and (abs(found) < SMALL or not beyond(found, unit)):
                     column.append(found if unit == "ms" else in_ms(found, unit))
         if "inter_chunk_latency" in columns and record.gaps_ms is not None:
             self.gaps.add(record.gaps_ms[np.isfinite(record.gaps_ms)])

@@ -7,6 +7,8 @@ from typing import Any
 from engine.intake.rows import number
 
 LARGEST = 2**63 - 1
+LARGEST_S = 9e9
+"""Seconds that fit 64 bits of nanoseconds."""
 
 
 def text(value: Any) -> str | None:
