@@ -1,0 +1,7 @@
+"""Every setting of a replay, once. The command line and the what-if page read this table."""
+
+from engine.knobs.knob import Knob
+from engine.knobs.resolve import defaults, resolve
+from engine.knobs.table import BY_NAME, GROUPS, HOST_TERMS, KNOBS, OTHERS_ONLY, SGLANG_ONLY
+
+__all__ = ["BY_NAME", "GROUPS", "HOST_TERMS", "KNOBS", "OTHERS_ONLY", "SGLANG_ONLY", "Knob", "defaults", "resolve"]

@@ -1,0 +1,150 @@
+"""Knobs that contradict each other, or that have no effect: what is refused, and what becomes the default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from engine.errors import GapscopeError
+from engine.knobs.table import BY_NAME, KNOBS, OTHERS_ONLY, SGLANG_ONLY
+
+_HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
+    ("arrival_rate", "arrivals", ("poisson", "constant")),
+    ("cut_from", "cut", ("span", "turns")),
+    ("cut_to", "cut", ("span", "turns")),
+    ("prime", "cut", ("span", "turns")),
+    ("warmup_requests", "prime", (True,)),
+    ("tree_idle_cap_s", "idle_cap", ("per_trace", "system")),
+    ("global_idle_cap_s", "idle_cap", ("system",)),
+)
+"""Client knobs that need another to be one of these."""
+
+
+def settle_client(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse loads that contradict themselves; what has no use becomes the default, or is refused where asked for."""
+    for name, other, needed in _HAS_EFFECT:
+        if values[other] not in needed and values[name] != BY_NAME[name].default:
+            if name in changes:
+                raise GapscopeError(
+                    f"Knob {name}={_said(values[name])} has no effect with {other}={_said(values[other])}: expected "
+                    f"{other}={' or '.join(_said(value) for value in needed)}."
+                )
+            values[name] = BY_NAME[name].default
+    arrivals = values["arrivals"]
+    if values["wrap"] and (not values["duration_s"] or arrivals == "trace"):
+        raise GapscopeError(
+            "Knob wrap=true needs an end, and plays that no recording times: expected duration_s above 0, and arrivals "
+            "other than trace."
+        )
+    for name in ("cut", "idle_cap"):
+        if values[name] not in ("none", "per_trace") and arrivals != "lanes":
+            raise GapscopeError(f"Knob {name}={values[name]} needs lanes: expected arrivals=lanes, not {arrivals}.")
+    if values["cut_from"] > values["cut_to"]:
+        raise GapscopeError(
+            f"Knob cut_from={values['cut_from']:g} is above cut_to={values['cut_to']:g}: expected a span from 0 to 1."
+        )
+    if values["prime"] and values["warmup_s"]:
+        raise GapscopeError(
+            f"Knob prime=true starts the profile when its requests ended, and warmup_s={values['warmup_s']:g} after a "
+            "time: expected one of them (warmup_s=0, or prime=false)."
+        )
+    if values["idle_cap"] == "per_trace" and (arrivals == "concurrency" or not values["tree_idle_cap_s"]):
+        raise GapscopeError(
+            "Knob idle_cap=per_trace: expected think times (no arrivals=concurrency) and a tree_idle_cap_s."
+        )
+    if values["idle_cap"] == "system" and not (values["tree_idle_cap_s"] or values["global_idle_cap_s"]):
+        raise GapscopeError("Knob idle_cap=system: expected a tree_idle_cap_s, a global_idle_cap_s, or both.")
+
+
+def _said(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse what several replicas cannot do; what has no effect becomes the default, or is refused where asked."""
+
+    def settle(name: str, has_effect: bool, needed: str) -> None:
+        if not has_effect and values[name] != BY_NAME[name].default:
+            if name in changes:
+                raise GapscopeError(f"Knob {name}={values[name]} has no effect: expected {needed}.")
+            values[name] = BY_NAME[name].default
+
+    settle("router", values["replicas"] > 1, "replicas above 1")
+    settle("dp_router", values["attention_dp"] > 1, "attention_dp above 1")
+    settle("dp_price", values["attention_dp"] > 1, "attention_dp above 1")
+    settle(
+        "router_overlap_weight",
+        "kv_aware" in (values["router"], values["dp_router"]),
+        "router=kv_aware with replicas above 1, or dp_router=kv_aware with attention_dp above 1",
+    )
+    several = [name for name in ("replicas", "attention_dp") if values[name] > 1]
+    if several and values["timing"] == "measured" and values["measured_match"] == "order":
+        raise GapscopeError(
+            f"Knob {several[0]}={values[several[0]]}: recorded passes can be taken in their order by one scheduler "
+            f"only; expected measured_match=geometry, or {several[0]}=1."
+        )
+
+
+def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse drafts that nobody makes or verifies; settings without drafts become the default, or are refused."""
+    tokens, method = values["spec_tokens"], values["spec_method"]
+    if bool(tokens) != (method != "none"):
+        raise GapscopeError(
+            f"Knobs spec_method={method} and spec_tokens={tokens}: expected a method with at least one draft token, or "
+            "spec_method=none and spec_tokens=0."
+        )
+    if not tokens:
+        for knob in KNOBS:
+            if knob.group == "speculation" and values[knob.name] != knob.default:
+                if knob.name in changes:
+                    raise GapscopeError(
+                        f"Knob {knob.name}={_said(values[knob.name])} has no effect without drafts: expected "
+                        "spec_method and spec_tokens."
+                    )
+                values[knob.name] = knob.default
+        return
+    if values["timing"] == "measured" or values["engine"] != "vllm":
+        raise GapscopeError(
+            f"Knob spec_tokens={tokens} with timing={values['timing']} and engine={values['engine']}: expected "
+            "timing=fpm or fixed, as recorded passes hold no drafts of this replay, and engine=vllm."
+        )
+    needed = values["max_num_seqs"] * (1 + tokens)
+    if values["max_num_batched_tokens"] < needed or 0 < values["long_prefill_token_threshold"] <= tokens:
+        raise GapscopeError(
+            f"Knob spec_tokens={tokens}: every running request computes {1 + tokens} tokens per pass; expected "
+            f"max_num_batched_tokens of at least {needed} (now {values['max_num_batched_tokens']}) and no "
+            f"long_prefill_token_threshold below {1 + tokens}."
+        )
+
+
+def settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse settings that the engine does not have where they are asked for; they are at their defaults otherwise."""
+    engine = values["engine"]
+    without = set(OTHERS_ONLY if engine == "sglang" else SGLANG_ONLY)
+    if values["policy"] == ("longest_prefix" if engine == "sglang" else "lpm"):
+        without.add("policy")
+    for name in sorted(without):
+        _drop(values, changes, name, f"engine={engine}")
+    if not values["prefix_caching"]:
+        for name in ("eviction", "cache_blocks"):
+            _drop(values, changes, name, "prefix_caching=false")
+    core = values["core"]
+    if engine == "sglang" and core == "plain":
+        raise GapscopeError("Knob core=plain: SGLang's scheduler has one core; expected core=auto.")
+    by_pass = [name for name in ("policy", "eviction", "cache_blocks") if values[name] != BY_NAME[name].default]
+    if core == "skipping" and (engine == "atom" or (engine != "sglang" and by_pass)):
+        name = "engine" if engine == "atom" else by_pass[0]
+        raise GapscopeError(f"Knobs core=skipping and {name}={values[name]}: expected core=auto, or plain.")
+    if engine == "sglang" and 0 < values["chunked_prefill_size"] < values["block_size"]:
+        raise GapscopeError(
+            f"Knob chunked_prefill_size={values['chunked_prefill_size']} is less than a block: expected at least "
+            f"block_size={values['block_size']}, or 0 for prompts in one piece."
+        )
+
+
+def _drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:
+    """Set a knob without effect to its default, or refuse it where it was asked for."""
+    default = BY_NAME[name].default
+    if values[name] != default and name in changes:
+        raise GapscopeError(f"Knob {name}={values[name]} has no effect with {reason}: expected its default, {default}.")
+    values[name] = default

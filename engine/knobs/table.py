@@ -1,0 +1,40 @@
+"""All knobs, by group and by name."""
+
+from __future__ import annotations
+
+from engine.knobs import client, run, server
+from engine.knobs.knob import Knob
+
+GROUPS: dict[str, str] = {
+    "client": "Client: lanes, phases and latency terms",
+    "phases": "Phases: trajectory cuts, primers, and idle caps",
+    "host": "Host: what frontend and client add before something is seen",
+    "scheduler": "Scheduler",
+    "topology": "Topology: replicas and who gets a request",
+    "speculation": "Speculation: drafts, how many are accepted, what they cost",
+    "capacity": "KV capacity",
+    "timing": "Timing",
+    "output": "What is written",
+}
+
+KNOBS: tuple[Knob, ...] = (*client.KNOBS, *server.KNOBS, *run.KNOBS)
+BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
+FIXED = tuple(knob.name for knob in KNOBS if knob.name.startswith("fixed_"))
+HOST_TERMS = tuple(knob.name for knob in KNOBS if knob.group == "host" and knob.name != "host_model")
+SGLANG_ONLY = (
+    "max_prefill_tokens",
+    "chunked_prefill_size",
+    "mixed_chunk",
+    "clip_max_new_tokens",
+    "schedule_conservativeness",
+)
+"""Knobs that only SGLang's scheduler has."""
+OTHERS_ONLY = (
+    "max_num_batched_tokens",
+    "long_prefill_token_threshold",
+    "reserve_full_prompt",
+    "reservation",
+    "eviction",
+    "cache_blocks",
+)
+"""Knobs that it does not have."""
