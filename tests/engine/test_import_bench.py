@@ -307,6 +307,60 @@ def test_all_requests_failed(tmp_path: Path) -> None:
     assert checks(bundle)["statistics_of_successes"][0] == "fail"
 
 
+@pytest.mark.parametrize("without", [("errors",), ("errors", "failed"), ("errors", "latencies")])
+def test_a_failure_without_its_error_has_no_outcome(tmp_path: Path, without: tuple[str, ...]) -> None:
+    document = json.loads(VLLM.read_text())
+    refused = [n for n, error in enumerate(document["errors"]) if error]
+    assert len(refused) == document["failed"] == 4
+    for key in without:
+        del document[key]
+    (tmp_path / "r.json").write_text(json.dumps(document))
+    found = imported(tmp_path / "r.json", tmp_path / "store")
+    silent = [n for n, row in by_id(found).items() if row["status"] == "in_flight"]
+    assert sorted(silent) == refused
+    for n in refused:
+        row = by_id(found)[n]
+        assert (row["flags"], row["output_tokens"], row["end_ns"]) == ("outcome not recorded", None, None)
+        assert row["dispatched_ns"] == pytest.approx(
+            (document["start_times"][n] - min(document["start_times"])) * 1e9, abs=2
+        )
+    # The two answers of nothing had a first chunk: they are successes, as the tool counts them.
+    assert found.ledger is not None
+    assert (found.ledger["profile"]["ok"], found.ledger["profile"]["in_flight"]) == (36, 4)
+    verdict, detail = checks(found)["outcomes_known"]
+    assert verdict == "fail"
+    assert detail.startswith("4 of 40 requests have no answer, the first is request 0, and r.json")
+    assert checks(found)["rows_counted"][0] == "pass"
+    assert "36 without an error and 0 with one, 4 without an outcome" in checks(found)["rows_counted"][1]
+    if "latencies" not in without:
+        assert checks(found)["summary_reproduced"][0] == "pass"
+
+
+def test_where_nothing_failed_every_request_has_an_outcome(tmp_path: Path) -> None:
+    document = json.loads(VLLM.read_text()) | {"failed": 0, "completed": 40}
+    del document["errors"]
+    (tmp_path / "r.json").write_text(json.dumps(document))
+    found = imported(tmp_path / "r.json", tmp_path / "store")
+    assert {row["status"] for row in rows(found)} == {"ok"}
+    assert "outcomes_known" not in checks(found)
+
+
+@pytest.mark.parametrize("path", [VLLM, SGLANG])
+@pytest.mark.parametrize(
+    ("rate", "loop"),
+    [
+        (float("inf"), "requests as fast as possible, 4 at most"),
+        ("inf", "requests as fast as possible, 4 at most"),
+        (2.5, "requests at 2.5 a second, 4 at most"),
+    ],
+)
+def test_a_rate_without_a_limit_is_said_in_words(tmp_path: Path, path: Path, rate: Any, loop: str) -> None:
+    document = json.loads(path.read_text().splitlines()[0]) | {"request_rate": rate, "max_concurrency": 4}
+    (tmp_path / path.name).write_text(json.dumps(document) + "\n")
+    found = imported(tmp_path / path.name, tmp_path / "store")
+    assert found.manifest["identity"]["client"]["loop"]["value"] == loop
+
+
 def test_arrays_of_different_lengths_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_text(document_of(VLLM, ttfts=[0.1]))

@@ -109,7 +109,8 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
     if detailed:
         run.requests = Spool("requests", COLUMNS, intake.scratch)
         run.chunks = Spool("chunks", CHUNKS, intake.scratch)
-        read_rows(held, framing, number(document.get("duration")), run, rows, found.where, options)
+        length, failures = number(document.get("duration")), _some_failed(document, len(held["ttfts"]))
+        read_rows(held, framing, length, failures, run, rows, found.where, options)
     done = rows.ok if detailed else count(document.get("completed"))
     counts = {"ttft": done, "e2el": done}
     if detailed:
@@ -125,6 +126,12 @@ def _import(intake: Intake, found: Document, store: Path, options: Options) -> s
     else:
         run.checks.append(asked_and_seen(document, document.get("num_prompts"), 0, 0, None))
     return seal(run, store, options)
+
+
+def _some_failed(document: Mapping[str, Any], total: int) -> bool:
+    """Whether the header counts failures among ``total`` requests; older ones count the successes alone."""
+    lost, done = number(document.get("failed")), number(document.get("completed"))
+    return lost > 0 if lost is not None else done is not None and done < total
 
 
 def _phases(run: ClientRun, document: Mapping[str, Any], held: Mapping[str, list[Any]]) -> None:
@@ -172,20 +179,30 @@ def _checks(document: Mapping[str, Any], rows: VllmTotals, source: str, timed: b
     own = {"ttft": rows.ttft, "itl": rows.itl, "tpot": rows.tpot, "e2el": rows.e2el}
     if rows.ok == 0:
         own = {}
-    totals = {"failed": rows.failed, **rows.sums("total_token_throughput")}
+    totals = rows.sums("total_token_throughput")
+    if not rows.silent:
+        totals |= {"failed": rows.failed}
     aside = "" if latencies else "Latencies are not kept: they are the sums of TTFT and gaps."
     starts, ends = rows.spans.ended
     found, why = None, "no start times are kept"
     if timed:
         why = "no success has both a start and an end" if rows.ok else "no request succeeded, so no end is recorded"
         found = peak(starts, ends) if len(ends) else None
+    total = rows.ok + rows.failed + len(rows.silent)
     checks = [
         summary_check(document, {name: np.asarray(values) for name, values in own.items()}, totals, source, aside),
-        asked_and_seen(document, document.get("num_prompts"), rows.ok, rows.failed, rows.ok + rows.failed),
+        asked_and_seen(document, document.get("num_prompts"), rows.ok, rows.failed, total, len(rows.silent)),
         peak_check(document.get("max_concurrent_requests"), document.get("max_concurrency"), found, why),
         rows.spans.check(number(document.get("duration")), source),
         rows.unusable.check(),
     ]
+    if rows.silent:
+        words_ = (
+            f"{len(rows.silent):,} of {total:,} requests have no answer, the first is request {rows.silent[0]}, and "
+            f"{source} counts failures but keeps no errors: which of these failed is unknown, and they are in no rate "
+            "and no latency. Requests are counted from 0"
+        )
+        checks.append(Check("outcomes_known", "fail", words_))
     zeros = [
         name for name, block in statistics(document).items() if block and all(value == 0 for value in block.values())
     ]

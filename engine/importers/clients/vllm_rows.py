@@ -38,6 +38,8 @@ COLUMNS = [
     "input_tokens",
     "output_tokens",
 ]
+NO_OUTCOME = "no answer, and no errors are kept"
+"""Our word for the outcome of a request of which a result says no more than zeros."""
 _KINDS: Kinds = {"ttfts": float, "latencies": float, "start_times": float, "errors": str}
 
 
@@ -47,6 +49,8 @@ class VllmTotals(Totals):
 
     tpot: list[float] = field(default_factory=list)
     e2el: list[float] = field(default_factory=list)
+    silent: list[str] = field(default_factory=list)
+    """Requests that got no answer where the result does not say which of them failed."""
 
 
 def framing_in(chat: bool, held: Mapping[str, list[Any]]) -> Framing:
@@ -62,6 +66,7 @@ def read_rows(
     held: Mapping[str, list[Any]],
     framing: Framing,
     length_s: float | None,
+    failures: bool,
     run: ClientRun,
     rows: VllmTotals,
     where: str,
@@ -69,12 +74,16 @@ def read_rows(
 ) -> None:
     """Fill the run's tables and ``rows`` from the arrays; times are seconds on a clock of the process.
 
-    Time 0 is the first start, of those that lie within the stated ``length_s``: a wild one does not move the others.
+    ``failures`` is whether requests failed; without the array of errors those look like answers of nothing. Time 0 is
+    the first start, of those that lie within the stated ``length_s``: a wild one does not move the others.
     """
     starts = [found for value in held.get("start_times", ()) if (found := _moment(value)) is not None]
     run.origin_ns = ns(window_start(np.asarray(starts, np.float64), length_s)) or 0
     for request_id, given in requests_in(held, ARRAYS, _KINDS, rows.unusable, run.bad, where, options):
-        _request(request_id, given, framing, run, rows, timed="start_times" in held)
+        if failures and "errors" not in held and _unanswered(given):
+            _silent(request_id, given, run, rows)
+        else:
+            _request(request_id, given, framing, run, rows, timed="start_times" in held)
 
 
 def _moment(value: Any) -> float | None:
@@ -82,21 +91,41 @@ def _moment(value: Any) -> float | None:
     return None if ns(found) is None else found
 
 
+def _unanswered(given: Mapping[str, Any]) -> bool:
+    """Whether not even a first chunk came: the zeros that a failed request is written with."""
+    nothing = not given["output_lens"] and not given["itls"]
+    return nothing and number(given["ttfts"]) == 0 and given["latencies"] in (None, 0)
+
+
+def _silent(request_id: str, given: Mapping[str, Any], run: ClientRun, rows: VllmTotals) -> None:
+    """A request without an outcome: when it was sent is all that is known of it."""
+    assert run.requests is not None
+    rows.silent.append(request_id)
+    rows.spans.take(request_id, _moment(given["start_times"]), None)
+    run.requests.append(
+        {**_sent(request_id, given), "status": "in_flight", "tool_status": NO_OUTCOME, "flags": flags.NO_OUTCOME}
+    )
+
+
+def _sent(request_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a request before its answer."""
+    start, waited = _moment(given["start_times"]), number(given["queue_times"])
+    return {
+        "request_id": request_id,
+        "phase": "profile",
+        "input_tokens": count(given["input_lens"]),
+        "dispatched_ns": ns(start),
+        "scheduled_ns": None if start is None or waited is None or waited < 0 else ns(start - waited),
+    }
+
+
 def _request(
     request_id: str, given: Mapping[str, Any], framing: Framing, run: ClientRun, rows: VllmTotals, timed: bool
 ) -> None:
     assert run.requests is not None
     start, ttft, latency = _moment(given["start_times"]), number(given["ttfts"]), number(given["latencies"])
-    row: dict[str, Any] = {
-        "request_id": request_id,
-        "phase": "profile",
-        "input_tokens": count(given["input_lens"]),
-    }
-    waited = number(given["queue_times"])
+    row = _sent(request_id, given)
     begun = start if timed else 0.0
-    if start is not None:
-        row["dispatched_ns"] = ns(start)
-        row["scheduled_ns"] = ns(start - waited) if waited is not None and waited >= 0 else None
     if given["errors"]:
         rows.failed += 1
         rows.spans.take(request_id, start, None)

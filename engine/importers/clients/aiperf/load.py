@@ -78,7 +78,7 @@ def import_run(
         GapscopeError: a file is not what it seemed, or holds rows that cannot be used.
     """
     bad = BadRows(options.skip_bad_rows)
-    options.step(None, "reading the summary")
+    options.step(None, "reading the files")
     documents = _documents(family, bad)
     setup = setup_of(documents.config, documents.summary)
     run = ClientRun("aiperf", TOOL, version, name, Identity(), bad=bad, sources=list(used))
