@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 
 from engine.serving.contract import ServedRequest
 from engine.serving.skipping.arrays import Ints
@@ -34,35 +33,65 @@ class ScheduledRequest:
     counts its blocks that hold content for others to hit; for a decoding request it lags until somebody looks.
     """
 
-    # Most of it never changes for most requests, so it stands here and not in every one of them.
-    aborted_in = -1  # the pass that came next
-    keys: Keys = _NO_KEYS  # as given, for the blocks it can come to fill
-    total_blocks = 0  # blocks it can come to fill
-    path: Sequence[Node] = ()
-    tail: Node | None = None  # the node of ``path`` that its given keys end with
-    splits = -1  # of the tree when ``path`` was found
-    cursor = 0  # the node of ``path`` that its next block is in
-    keyed = 0
-    computed = 0
-    most_computed = 0  # before the last preemption
-    recomputed_tokens = 0
-    sampled = 0
-    decoding = False
-    contested = False
-    since = -1
-    slot = -1  # it opens a block in the passes p with p % block_size == slot
-    row = -1  # of its open stretch
-    flight: Flight | None = None  # what is ahead of it under speculation
-    verified = 0  # passes in which drafts were verified
-    seq = -1
-    admissions = 0
-    cached_tokens = -1  # hit at its first admission
-    first_token_ns = -1  # end of the pass that sampled it
+    __slots__ = (
+        "aborted_in",
+        "admissions",
+        "cached_tokens",
+        "computed",
+        "contested",
+        "cursor",
+        "decoding",
+        "first_token_ns",
+        "flight",
+        "held",
+        "index",
+        "keyed",
+        "keys",
+        "most_computed",
+        "output_tokens",
+        "path",
+        "prompt_tokens",
+        "received_in",
+        "received_ns",
+        "recomputed_tokens",
+        "row",
+        "sampled",
+        "seq",
+        "since",
+        "slot",
+        "splits",
+        "tail",
+        "total_blocks",
+        "verified",
+    )
 
     def __init__(self, request: ServedRequest, now_ns: int, next_pass: int) -> None:
         self.index = request.index
         self.prompt_tokens = request.prompt_tokens
         self.output_tokens = request.output_tokens
         self.received_ns = now_ns
-        self.received_in = next_pass  # the pass that comes next
+        self.received_in = next_pass  # the pass that comes next, here and below
+        self.aborted_in = -1
+        self.keys: Keys = _NO_KEYS  # as given, for the blocks it can come to fill
+        self.total_blocks = 0  # blocks it can come to fill
+        self.path: list[Node] = []
+        self.tail: Node | None = None  # the node of ``path`` that its given keys end with
+        self.splits = -1  # of the tree when ``path`` was found
+        self.cursor = 0  # the node of ``path`` that its next block is in
         self.held: list[Run] = []
+        self.keyed = 0
+        self.computed = 0
+        self.most_computed = 0  # before the last preemption
+        self.recomputed_tokens = 0
+        self.sampled = 0
+        self.decoding = False
+        self.contested = False
+        self.since = -1
+        self.slot = -1  # it opens a block in the passes p with p % block_size == slot
+        self.row = -1  # of its open stretch
+        self.flight: Flight | None = None  # what is ahead of it under speculation
+        self.verified = 0  # passes in which drafts were verified
+        self.seq = -1
+        self.admissions = 0
+        self.cached_tokens = -1  # hit at its first admission
+        self.first_token_ns = -1  # end of the pass that sampled it
