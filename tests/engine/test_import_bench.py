@@ -321,9 +321,7 @@ def test_a_failure_without_its_error_has_no_outcome(tmp_path: Path, without: tup
     for n in refused:
         row = by_id(found)[n]
         assert (row["flags"], row["output_tokens"], row["end_ns"]) == ("outcome not recorded", None, None)
-        assert row["dispatched_ns"] == pytest.approx(
-            (document["start_times"][n] - min(document["start_times"])) * 1e9, abs=2
-        )
+        assert row["dispatched_ns"] is None  # else it would be in flight from there to the end
     # The two answers of nothing had a first chunk: they are successes, as the tool counts them.
     assert found.ledger is not None
     assert (found.ledger["profile"]["ok"], found.ledger["profile"]["in_flight"]) == (36, 4)

@@ -199,8 +199,8 @@ def _checks(document: Mapping[str, Any], rows: VllmTotals, source: str, timed: b
     if rows.silent:
         words_ = (
             f"{len(rows.silent):,} of {total:,} requests have no answer, the first is request {rows.silent[0]}, and "
-            f"{source} counts failures but keeps no errors: which of these failed is unknown, and they are in no rate "
-            "and no latency. Requests are counted from 0"
+            f"{source} counts failures but keeps no errors: which of these failed is unknown, and they are in no rate, "
+            "in no latency and on no time line. Requests are counted from 0"
         )
         checks.append(Check("outcomes_known", "fail", words_))
     zeros = [

@@ -98,25 +98,12 @@ def _unanswered(given: Mapping[str, Any]) -> bool:
 
 
 def _silent(request_id: str, given: Mapping[str, Any], run: ClientRun, rows: VllmTotals) -> None:
-    """A request without an outcome: when it was sent is all that is known of it."""
+    """A request without an outcome. A time of dispatch without an end would leave it in flight to the last moment."""
     assert run.requests is not None
     rows.silent.append(request_id)
     rows.spans.take(request_id, _moment(given["start_times"]), None)
-    run.requests.append(
-        {**_sent(request_id, given), "status": "in_flight", "tool_status": NO_OUTCOME, "flags": flags.NO_OUTCOME}
-    )
-
-
-def _sent(request_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a request before its answer."""
-    start, waited = _moment(given["start_times"]), number(given["queue_times"])
-    return {
-        "request_id": request_id,
-        "phase": "profile",
-        "input_tokens": count(given["input_lens"]),
-        "dispatched_ns": ns(start),
-        "scheduled_ns": None if start is None or waited is None or waited < 0 else ns(start - waited),
-    }
+    row = {"request_id": request_id, "phase": "profile", "input_tokens": count(given["input_lens"])}
+    run.requests.append({**row, "status": "in_flight", "tool_status": NO_OUTCOME, "flags": flags.NO_OUTCOME})
 
 
 def _request(
@@ -124,8 +111,16 @@ def _request(
 ) -> None:
     assert run.requests is not None
     start, ttft, latency = _moment(given["start_times"]), number(given["ttfts"]), number(given["latencies"])
-    row = _sent(request_id, given)
+    row: dict[str, Any] = {
+        "request_id": request_id,
+        "phase": "profile",
+        "input_tokens": count(given["input_lens"]),
+    }
+    waited = number(given["queue_times"])
     begun = start if timed else 0.0
+    if start is not None:
+        row["dispatched_ns"] = ns(start)
+        row["scheduled_ns"] = ns(start - waited) if waited is not None and waited >= 0 else None
     if given["errors"]:
         rows.failed += 1
         rows.spans.take(request_id, start, None)
