@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from dashboard.charts.style import REPEAT, ROLES, Role
+from dashboard.charts.style import COMPARED, REFERENCE, REPEAT, ROLES, Role
 from dashboard.compare import LABELS
+from dashboard.compare.claim import PLACES
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.view import PARAMS
 from engine.bundle import Bundle
@@ -43,10 +44,15 @@ class Side:
         if self.said or self.role is REPEAT:
             return self.said or self.role.name
         kinds = {"measured": "a recording", "replay": "a replay"}
-        usual = "measured" if self.role is ROLES[0] else "replay"
+        usual = "measured" if self.role in (ROLES[0], REFERENCE) else "replay"
         if self.bundle.kind == usual or self.bundle.kind not in kinds:
             return self.role.name
         return f"{'reference' if usual == 'measured' else 'compared with it'}: {kinds[self.bundle.kind]}"
+
+    @property
+    def noun(self) -> str:
+        """What a sentence calls the run: the replay, or the run compared with it."""
+        return f"run {self.role.name}" if self.role is COMPARED else self.role.name
 
     @property
     def differing(self) -> int:
@@ -106,6 +112,31 @@ class Frame:
 def role(index: int) -> Role:
     """The role of the replay at this place of the pair bar."""
     return ROLES[min(index + 1, len(ROLES) - 1)]
+
+
+def placed(measured: Side, replays: Sequence[Side]) -> tuple[Side, tuple[Side, ...]]:
+    """The sides, called by their places where nobody of them is a replay of the other."""
+    if not replays or any(side.label not in PLACES for side in replays):
+        return measured, tuple(replays)
+    return replace(measured, role=REFERENCE), tuple(
+        replace(side, role=COMPARED) if side.role is ROLES[1] else side for side in replays
+    )
+
+
+_SIDES = re.compile(r"\b(measured|replay|replayed)\b", re.IGNORECASE)
+
+
+def header(frame: Frame, label: str) -> str:
+    """The header of a column, with the words of the label for either side."""
+    if frame.measured.role is not REFERENCE:
+        return label
+    words = {"measured": REFERENCE.name, "replay": COMPARED.name, "replayed": "compared"}
+
+    def said(found: re.Match[str]) -> str:
+        word = words[found[0].lower()]
+        return word.capitalize() if found[0][0].isupper() else word
+
+    return _SIDES.sub(said, label)
 
 
 def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ...] | None = None) -> list[str]:

@@ -104,6 +104,17 @@ _LEFT = {
 }
 
 
+def _places(comparison: Comparison) -> tuple[str, str]:
+    """What the two sides are called."""
+    return PLACES.get(comparison.label, ("measured", "replay"))
+
+
+def _head(comparison: Comparison) -> tuple[str, ...]:
+    """HEAD in the words of the label."""
+    first, second = _places(comparison)
+    return tuple(name.replace("measured", first).replace("replay", second) for name in HEAD)
+
+
 def cells(row: Row) -> tuple[str, ...]:
     """One row as text, in the order of HEAD."""
     weak = " (few)" if row.weak else ""
@@ -147,7 +158,7 @@ def _ledger(comparison: Comparison, markdown: bool) -> str:
     head = ("side", "phase", "attempted", "ok", "error", "rejected", "canceled", "in flight")
     rows = [
         (side, r.phase, *(f"{n:,}" for n in (r.attempted, r.ok, r.error, r.rejected, r.canceled, r.in_flight)))
-        for side, told in zip(("measured", "replay"), comparison.ledgers, strict=True)
+        for side, told in zip(_places(comparison), comparison.ledgers, strict=True)
         for r in told.rows
     ]
     return grid(head, rows, markdown)
@@ -160,7 +171,7 @@ def _gates(comparison: Comparison, markdown: bool) -> str:
 
 def _consistency(comparison: Comparison) -> list[str]:
     lines = []
-    for side, c in zip(("measured", "replay"), comparison.consistency, strict=True):
+    for side, c in zip(_places(comparison), comparison.consistency, strict=True):
         little, observed = shown_value(c.little, "requests"), shown_value(c.observed, "requests")
         lanes = NOTHING if c.lanes is None else f"{c.lanes:,}"
         note = f" ({c.note.rstrip('.')})" if c.note else ""
@@ -199,8 +210,8 @@ def comparison_text(comparison: Comparison, form: str) -> str:
         return json.dumps(comparison_json(comparison), indent=1, ensure_ascii=False)
     markdown = form == "markdown"
     bullet, title = ("- ", "## ") if markdown else ("  ", "")
-    rows = grid(HEAD, [cells(row) for row in comparison.rows], markdown)
-    first, second = PLACES.get(comparison.label, ("measured", "replay"))
+    first, second = _places(comparison)
+    rows = grid(_head(comparison), [cells(row) for row in comparison.rows], markdown)
     head = [f"{'# ' if markdown else ''}{first} {comparison.measured}, {second} {comparison.replay}"]
     head += [""] * markdown + [bullet + fact for fact in _facts(comparison)]
     parts = ["\n".join(head)]

@@ -17,7 +17,7 @@ from dashboard import jobs, pairs, view
 from dashboard.catalogue import KIND_WORDS, RunEntry
 from dashboard.charts.style import ROLES, Role
 from dashboard.compare import pair_label
-from dashboard.frame import Frame, Side, escape, role
+from dashboard.frame import Frame, Side, escape, placed, role
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import coverage
 from dashboard.queries.identity import identity
@@ -340,7 +340,7 @@ def usable_replays(chosen: Sequence[str], found: Sequence[RunEntry]) -> list[tup
 
 def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
     measured = Side(ROLES[0], store().bundle(first))
-    replays = tuple(side(first, run_id, own) for own, run_id in others)
+    measured, replays = placed(measured, [side(first, run_id, own) for own, run_id in others])
     population, estimator, window = scope()
     return Frame(
         measured,

@@ -155,8 +155,14 @@ def shared(frame: Frame, store: Store, side: Side, lone: Answer) -> str:
     words = [f"{subset.matched:,} {subset.rule}."]
     unpaired = []
     for name, run_id, attempted, ok, remainder in (
-        ("Measured", frame.measured.run_id, subset.measured_attempted, subset.measured_ok, subset.measured_remainder),
-        ("Replay", side.run_id, subset.replay_attempted, subset.replay_ok, subset.replay_remainder),
+        (
+            frame.measured.role.name.capitalize(),
+            frame.measured.run_id,
+            subset.measured_attempted,
+            subset.measured_ok,
+            subset.measured_remainder,
+        ),
+        (side.role.name.capitalize(), side.run_id, subset.replay_attempted, subset.replay_ok, subset.replay_remainder),
     ):
         share = style.percent(subset.matched / max(ok, 1))
         words.append(f"{name}: {share} of {ok:,} successes of {attempted:,} attempted, {remainder:,} remain.")

@@ -14,7 +14,7 @@ from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.compare import compare_number, judged_change
 from dashboard.compare.numbers import Key
 from dashboard.compare.rows import refused
-from dashboard.frame import Frame, Side
+from dashboard.frame import Frame, Side, header
 from dashboard.metrics import STATISTICS, Metric
 from dashboard.queries import percentiles
 from dashboard.queries.identity import repeats
@@ -59,9 +59,9 @@ def curve(
             for side, one in found[1:]
             if side.run_id not in apart
         ]
-        y = Axis(f"replay {metric.label}, {metric.unit}", log=axis.log)
+        y = Axis(header(frame, f"replay {metric.label}, {metric.unit}"), log=axis.log)
         figure = figures.quantile_quantile(
-            pairs, Axis(f"measured {metric.label}, {metric.unit}", log=axis.log), y, dark=frame.dark
+            pairs, Axis(f"{frame.measured.role.name} {metric.label}, {metric.unit}", log=axis.log), y, dark=frame.dark
         )
     rows = [_ecdf_rows(side, one) for side, one in found]
     undefined = " ".join(
@@ -78,7 +78,9 @@ def curve(
     everywhere = all(one.not_recorded for _, one in found)
     words = f"{metric.label}: {metric.definition}. {undefined} {missing}".strip()
     told = Answer(pa.concat_tables(rows), sql, columns, n, words, missing if everywhere else None)
-    told = replace(told, partly=" ".join(_apart(side, apart[side.run_id]) for side, _ in found if side.run_id in apart))
+    told = replace(
+        told, partly=" ".join(_apart(frame, side, apart[side.run_id]) for side, _ in found if side.run_id in apart)
+    )
     if kind == "qq" and apart and not figure["data"]:
         told = replace(told, empty="These values are not comparable, so no quantile is drawn against another.")
     elif told.rows.num_rows and kind in NOT_DRAWN:
@@ -86,8 +88,8 @@ def curve(
     return told, figure
 
 
-def _apart(side: Side, why: str) -> str:
-    return f"Values of {side.role.name} and measured are shown, and not comparable: {why}"
+def _apart(frame: Frame, side: Side, why: str) -> str:
+    return f"Values of {side.role.name} and {frame.measured.role.name} are shown, and not comparable: {why}"
 
 
 def _ecdf_rows(side: Side, one: Sample) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ from dashboard.charts.checked import Checked
 from dashboard.charts.figures import Figure
 from dashboard.charts.identity import STATES
 from dashboard.charts.tables import column_config, markdown_table
-from dashboard.frame import Frame, Side, escape, strip_lines
+from dashboard.frame import Frame, Side, escape, header, strip_lines
 from engine.identity import GROUPS
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
@@ -56,6 +57,7 @@ def draw(
         The selection of the chart or the table, where one was asked for.
     """
     selected = None
+    answer = replace(answer, columns=[replace(one, label=header(frame, one.label)) for one in answer.columns])
     with st.container(border=True, key=f"chart-{key}", gap="xsmall"):
         st.markdown(f"**{escape(title)}**", help=escape(answer.definition) or None)
         if note:
@@ -167,7 +169,9 @@ def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str
 @st.dialog("Identity", width="large")
 def _identity(frame: Frame) -> None:
     for side in frame.replays:
-        st.markdown(f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] against the measured run")
+        st.markdown(
+            f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] against the {frame.measured.role.name} run"
+        )
         open_ = [diff for diff in side.diffs if diff.state == "differs" or diff.state.startswith("unknown")]
         st.dataframe(
             pa.table(
@@ -175,7 +179,7 @@ def _identity(frame: Frame) -> None:
                     "field": [f"{GROUPS.get(diff.group, diff.group)}: {diff.label}" for diff in open_],
                     "state": [STATES[diff.state] for diff in open_],
                     "regime": ["yes" if diff.regime else "" for diff in open_],
-                    "measured": [_plain(diff.left) for diff in open_],
+                    frame.measured.role.name: [_plain(diff.left) for diff in open_],
                     side.role.name: [_plain(diff.right) for diff in open_],
                 }
             ),

@@ -12,7 +12,7 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, answer
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.passes import INSIDE, WORDS, counts
-from dashboard.frame import Frame, Side
+from dashboard.frame import Frame, Side, header
 from dashboard.metrics import PASS_CLASSES
 from dashboard.queries import passes
 from dashboard.queries.identity import repeats
@@ -61,7 +61,9 @@ def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
         for name, words, light, dark in PARTS
     ]
     labels = [WORDS[row["class"]] + ("" if row["noise_state"] != INSIDE else " ~") for row in reversed(rows)]
-    figure = figures.stacked_shares(labels, bars, Axis("replay - measured, s of pass time"), dark=frame.dark)
+    figure = figures.stacked_shares(
+        labels, bars, Axis(header(frame, "replay - measured, s of pass time")), dark=frame.dark
+    )
     figure["layout"] |= {"barmode": "relative", "showlegend": True}
     if not rows:
         figure["data"] = []
@@ -74,7 +76,7 @@ def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
         "replay's passes against the measured mean of the same finer cell, where both hold it. The rest are passes of "
         "another geometry. The parts of a class sum to its gap; ~ is inside the noise of the repeats."
     )
-    words = _whole(rows, total) if rows else ""
+    words = _whole(rows, total, replay.noun) if rows else ""
     return replace(base, rows=table, columns=columns, n=counts(frame, store), definition=definition), figure, words
 
 
@@ -105,9 +107,9 @@ def _of(rows: Mapping[str, Mapping[str, Any]], name: str, column: str) -> float:
     return float(rows[name][column] or 0) if name in rows else 0.0
 
 
-def _whole(rows: Sequence[Mapping[str, Any]], total: float) -> str:
+def _whole(rows: Sequence[Mapping[str, Any]], total: float, name: str) -> str:
     """The gap in pass time and its parts over all classes."""
     measured = sum(row["measured_ms"] for row in rows)
     parts = "; ".join(f"{words} {sum(row[name] for row in rows) / 1e3:+,.2f} s" for name, words, _, _ in PARTS)
     share = f" ({100 * total / measured:+.1f} % of {measured / 1e3:,.1f} s)" if measured else ""
-    return f"The replay spends {total / 1e3:+,.2f} s in passes{share}: {parts}."
+    return f"The {name} spends {total / 1e3:+,.2f} s in passes{share}: {parts}."

@@ -12,7 +12,7 @@ import pyarrow as pa
 from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column, answer, in_units
 from dashboard.charts.figures import Axis, Figure
-from dashboard.frame import Frame, Side
+from dashboard.frame import Frame, Side, header
 from dashboard.queries import reuse as queries
 from dashboard.store import ROW_CAP, Store
 
@@ -54,8 +54,8 @@ def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, st
         return replace(answer(rows, columns, n), empty=NOTHING_SHARED), {"data": [], "layout": {}}, ""
     words = (
         f"{total.equal_turns:,} of {total.turns:,} shared source-turns reuse the same number of tokens. "
-        f"The replay reuses more in {total.more_turns:,} ({total.measured_missed_tokens:,} tokens "
-        f"that the measured run computed) and less in {total.less_turns:,} "
+        f"The {replay.noun} reuses more in {total.more_turns:,} ({total.measured_missed_tokens:,} tokens "
+        f"that the {frame.measured.role.name} run computed) and less in {total.less_turns:,} "
         f"({total.replay_missed_tokens:,} tokens that it computed alone)."
     )
     panels = [("cached tokens, larger marks: more turns", _cells(frame, store, replay))]
@@ -69,7 +69,7 @@ def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, st
 def _cells(frame: Frame, store: Store, replay: Side) -> Figure:
     found = queries.bins(store, frame.measured.run_id, replay.run_id, frame.population)
     x, y = found.array("measured_tokens"), found.array("replay_tokens")
-    axes = (Axis("measured, tokens"), Axis(f"{replay.role.name}, tokens"))
+    axes = (Axis(f"{frame.measured.role.name}, tokens"), Axis(f"{replay.role.name}, tokens"))
     figure = figures.cloud(
         [(replay.role, replay.name, x, y, found.array("turns"))] if len(found) else [], [], *axes, dark=frame.dark
     )
@@ -93,7 +93,7 @@ def _histogram(frame: Frame, store: Store, replay: Side) -> Figure:
         "hovertemplate": "%{text}: %{y} turns<extra></extra>",
         "marker": {"color": replay.role.colour(frame.dark)},
     }
-    axes = (Axis("cached tokens, replay less measured"), Axis("source-turns"))
+    axes = (Axis(header(frame, "cached tokens, replay less measured")), Axis("source-turns"))
     return figures.compose([trace], *axes, dark=frame.dark)
 
 

@@ -35,6 +35,8 @@ ROLES: tuple[Role, ...] = (
     Role("candidate 4", "#5A5A5A", "#B8B8B8", "longdash", "x", "╌", "gray"),
 )
 """The measured run first, then the replays in the order of the pair bar."""
+REFERENCE, COMPARED = replace(ROLES[0], name="reference"), replace(ROLES[1], name="compared with it")
+"""The same two places where they are not a recording and a replay (``dashboard.compare.claim.PLACES``)."""
 REPEAT = Role("repeat", "#3F7F93", "#8CC7D6", "longdashdot", "cross", "┉", "blue")
 """A repeat of the measured run that is not in the pair bar; one that is keeps the role of its place there."""
 

@@ -13,7 +13,7 @@ from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row, judged
 from dashboard.compare.gates import Gate
 from dashboard.compare.numbers import Key
-from dashboard.frame import Frame, Side
+from dashboard.frame import Frame, Side, header
 from dashboard.metrics import METRICS
 from dashboard.queries import passes
 from dashboard.queries.totals import totals
@@ -40,7 +40,7 @@ def columns() -> list[Column]:
         Column("gap", "Gap (%)", "%+.1f", "replay / measured - 1, on unrounded values", width=75),
         Column("low", "Noise from (%)", "%+.1f", "where the measured side may lie, relative to its value", width=95),
         Column("high", "Noise to (%)", "%+.1f", width=85),
-        Column("state", "State", help="Read from the replay's side; ~ is inside the noise", width=190),
+        Column("state", "State", help="Read from the side that is compared; ~ is inside the noise", width=190),
         Column("measured_n", "n measured", "%d", width=85),
         Column("replay_n", "n replay", "%d", width=75),
         Column("reason", "Rests on", width=330),
@@ -59,7 +59,7 @@ def table(frame: Frame, store: Store, side: Side, rows: Sequence[Row], n: Mappin
         "high": pa.float64(),
     }
     rows_table = pa.table({name: pa.array([one[name] for one in told], types.get(name)) for name in names})
-    words = "gap = replay / measured - 1. " + " ".join(
+    words = header(frame, "gap = replay / measured - 1. ") + " ".join(
         f"{label}: {definition}." for label, definition in {row.key.label: row.key.definition for row in rows}.items()
     )
     return Answer(rows_table, sql_of(frame, store, side, [row.key for row in rows]), columns(), n, words)

@@ -9,7 +9,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure, compose
 from dashboard.compare import Row, judged
 from dashboard.compare.decomposition import Decomposition, Part
-from dashboard.frame import Frame, Side
+from dashboard.frame import Frame, Side, header
 
 DEFINITION = (
     "Source-turns that both sides finished are taken apart stage by stage, and the parts sum to the gap; cohort "
@@ -40,7 +40,7 @@ def waterfall(frame: Frame, side: Side, found: Decomposition, mean: Row) -> tupl
         "totals": {"marker": {"color": "#9A9AA2" if frame.dark else "#77777F"}},
         "connector": {"line": {"color": style.GRID_DARK if frame.dark else style.GRID_LIGHT, "width": 1}},
     }
-    x = Axis(f"replay - measured, mean {found.label}, ms")
+    x = Axis(header(frame, f"replay - measured, mean {found.label}, ms"))
     figure = compose([trace], x, Axis("", reverse=True), dark=frame.dark, height=70 + 30 * len(names))
     figure["layout"]["xaxis"] |= {"zeroline": True, "zerolinewidth": 1, "range": _reach(values[:-1])}
     figure["layout"]["margin"] |= {"t": 8, "r": 40}

@@ -65,8 +65,8 @@ def words(found: Decomposition, allowed: Tolerance, pair: tuple[Part, Part]) -> 
     close = any(round(abs(_value(part)), 2) <= round(allowed.ms, 2) for part in pair)
     digits = 4 if close else 2  # as many as show that it is larger
     return (
-        f"Errors cancel in the mean {found.label}: {_lower(over.label)} {_value(over):+.{digits}f} ms against "
-        f"{_lower(under.label)} {_value(under):+.{digits}f} ms, each larger than {allowed.ms:.{digits}f} ms "
+        f"Parts of the gap cancel in the mean {found.label}: {_lower(over.label)} {_value(over):+.{digits}f} ms "
+        f"against {_lower(under.label)} {_value(under):+.{digits}f} ms, each larger than {allowed.ms:.{digits}f} ms "
         f"({allowed.source}); "
         f"the gap itself, {gap:+.2f} ms, is {'within' if abs(gap) <= allowed.ms else 'outside'} it."
     )

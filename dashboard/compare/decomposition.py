@@ -323,8 +323,8 @@ def _note(scope: Scope, missing: dict[str, str]) -> str:
         return "The two sides share no source-turn, so nothing can be taken apart."
     left, right = scope.successes
     words = [
-        f"Taken apart over the {scope.shared:,} source-turns that have a value on both sides, of {left:,} measured and "
-        f"{right:,} replayed."
+        f"Taken apart over the {scope.shared:,} source-turns that have a value on both sides, of {left:,} of the "
+        f"first run and {right:,} of the second."
     ]
     if scope.shared < FEW_SHARED * min(left, right):
         words.append("That is the smaller part: what holds of them need not hold of the rest, the part of the cohort.")

@@ -23,7 +23,7 @@ for index, side in enumerate(frame.replays, 1):
     if side.regime and not frame.acknowledged:
         continue
     for words, choose in (("In the mean,", found.complete), (f"In the tail from p{at:g} on,", tail)):
-        sentence = boundaries.verdict(found, index, choose, words, side.role.name)
+        sentence = boundaries.verdict(found, index, choose, words, side.noun)
         st.markdown(f":{side.role.word}[{side.role.glyph}] {escape(sentence)}")
 for sentence in boundaries.said(frame, found):
     st.info(escape(sentence), icon=":material/info:")
@@ -58,7 +58,7 @@ for side in frame.replays:
     chosen = draw(
         frame,
         key,
-        f"Source-turns with the largest difference in {label}: measured and {side.role.name}",
+        f"Source-turns with the largest difference in {label}: {frame.measured.role.name} and {side.role.name}",
         rows,
         note="Select a row: the link to the Request page stands above.",
         sides=(frame.measured, side),

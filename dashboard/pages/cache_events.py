@@ -31,7 +31,7 @@ for side in frame.replays:
     draw(
         frame,
         f"numbers-{side.role.name}",
-        f"Reuse, preemptions and latency: measured and {side.role.name}",
+        f"Reuse, preemptions and latency: {frame.measured.role.name} and {side.role.name}",
         cache.numbers(frame, store, side, n),
         sides=(frame.measured, side),
         height=260,
@@ -39,11 +39,11 @@ for side in frame.replays:
 
 for side in frame.replays:
     rows, figure, words = reuse.change(frame, store, side)
-    title = f"Reuse per source-turn: measured and {side.role.name}, tokens"
+    title = f"Reuse per source-turn: {frame.measured.role.name} and {side.role.name}, tokens"
     draw(frame, f"reuse-{side.role.name}", title, rows, figure, note=words, sides=(frame.measured, side))
 for side in frame.replays[:1]:
     rows, words = reuse.reasons(frame, store, side)
-    title = f"Why reuse differs, largest change first: measured and {side.role.name}"
+    title = f"Why reuse differs, largest change first: {frame.measured.role.name} and {side.role.name}"
     pair = (frame.measured, side)
     found = draw(frame, "reasons", title, rows, note=words, sides=pair, height=280, on_select="rerun")
     if turn := chosen(found, rows):

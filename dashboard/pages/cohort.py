@@ -23,7 +23,7 @@ for side in frame.replays:
     draw(
         frame,
         f"sizes-{side.role.name}",
-        f"Rates and requests in flight: measured and {side.role.name}",
+        f"Rates and requests in flight: {frame.measured.role.name} and {side.role.name}",
         cohort.sizes(frame, store, side, n),
         sides=(frame.measured, side),
     )
@@ -47,7 +47,7 @@ for side in frame.replays:
     draw(
         frame,
         f"one-sided-{side.role.name}",
-        f"Source-turns that succeeded on one side only: measured and {side.role.name}",
+        f"Source-turns that succeeded on one side only: {frame.measured.role.name} and {side.role.name}",
         lone,
         note="Success counts in the chosen phase: what succeeded in another phase on the other side is listed.",
         sides=(frame.measured, side),

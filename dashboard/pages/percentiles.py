@@ -32,7 +32,7 @@ for side in frame.replays:
     draw(
         frame,
         f"percentiles-{side.role.name}",
-        f"{chosen.label} ({chosen.unit}): measured and {side.role.name}",
+        f"{chosen.label} ({chosen.unit}): {frame.measured.role.name} and {side.role.name}",
         distribution.table(frame, store, chosen, side, found),
         sides=(frame.measured, side),
         height=280,

@@ -54,7 +54,7 @@ if frame.like_for_like:
         draw(
             frame,
             f"parts-{side.role.name}",
-            f"What the gap of the mean {parts.label} is made of: measured and {side.role.name}, ms",
+            f"What the gap of the mean {parts.label} is made of: {frame.measured.role.name} and {side.role.name}, ms",
             *waterfall.waterfall(frame, side, parts, mean),
             note=f"Parts of opposite sign can cancel in a mean that looks right. {parts.note}",
             sides=(frame.measured, side),
@@ -82,7 +82,7 @@ for side, comparison in found:
     draw(
         frame,
         f"numbers-{side.role.name}",
-        f"Measured and {side.role.name}, number by number",
+        f"{frame.measured.role.name.capitalize()} and {side.role.name}, number by number",
         verdict.table(frame, store, side, comparison.rows, n),
         sides=pair,
         height=560,

@@ -160,6 +160,9 @@ def test_two_measurements_of_two_experiments_are_no_repeat(root: Path) -> None:
         f"reference {measured}, compared with it {other}\n  label: measured against measured, no repeat"
     )
     assert "of 4 and 4 successes (" in text
+    header = next(line for line in text.splitlines() if line.startswith("metric  "))
+    assert {"reference", "compared with it"} <= {name.strip() for name in header.split("  ")}
+    assert "replay" not in [word for line in text.splitlines() for word in line.split()[:1]]  # no side of the ledger
 
 
 def test_a_run_that_failed_a_check_is_no_repeat_either(root: Path) -> None:

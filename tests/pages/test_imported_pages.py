@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from conftest import Open, run_id
+from streamlit.testing.v1 import AppTest
+from test_pages import charts
 from test_tool_runs import plain, tables
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -54,3 +57,32 @@ def test_a_tool_without_lanes_is_named(opened: Open) -> None:
     said = plain(opened(SAMPLES, "cohort", m=own))
     assert f"Not recorded: AIPerf keeps no lanes, so run {own} has no rows by lane." in said
     assert "There are no rows for this choice" not in said
+
+
+def shown(app: AppTest) -> str:
+    """Everything that a reader of a page sees in words: texts, table headers, axis titles, warnings."""
+    headers = [
+        str(one.get("label") or "")
+        for element in app.dataframe
+        for one in json.loads(element.proto.columns or "{}").values()
+    ]
+    axes = [
+        str(axis.get("title", {}).get("text", ""))
+        for chart in charts(app)
+        for name, axis in chart["layout"].items()
+        if name.startswith(("xaxis", "yaxis"))
+    ]
+    texts = [one.value for kind in ("warning", "error", "caption") for one in app.get(kind)]
+    return "\n".join([plain(app), *headers, *axes, *texts])
+
+
+@pytest.mark.parametrize("page", ["verdict", "cohort", "percentiles", "boundaries", "cache_events"])
+def test_a_recording_is_not_called_a_replay(opened: Open, page: str) -> None:
+    """Both sides are recordings; what the page says of its own replays elsewhere is about other runs."""
+    ids = [run_id(SAMPLES, name) for name in ("ample8", "ample8_repeat")]
+    app = opened(SAMPLES, page, m=ids[0], r=ids[1], ack="true")
+    assert not app.exception
+    said = shown(app)
+    for word in ("Replay - measured", "replay - measured", "the replay", "The replay", "and replay", "Errors cancel"):
+        assert word not in said
+    assert "compared with it" in said.lower()
