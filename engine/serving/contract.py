@@ -42,7 +42,7 @@ class ServedRequest:
     spawned_by: int = -1
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Finished:
     """A request whose last token was sampled in the pass ``pass_index``, which ended at ``end_ns``.
 
