@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
 from engine.errors import GapscopeError
