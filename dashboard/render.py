@@ -11,7 +11,7 @@ from dashboard.catalogue import RunEntry
 from dashboard.compare import LABELS, Comparison, judged
 from dashboard.compare.claim import PLACES
 from dashboard.compare.numbers import Number
-from dashboard.compare.rows import Row
+from dashboard.compare.rows import Row, nearly_equal
 from dashboard.render_parts import PARTS_HEAD, decomposition_json, parts_notes, parts_rows
 
 NOTHING = "–"
@@ -133,8 +133,8 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def _state_of(row: Row) -> str:
-    """The state; where it rests on no noise, that is said."""
-    return judged(row) if row.noise is None else row.state
+    """The state; where it rests on no noise, or on a gap too small to be shown, that is said."""
+    return judged(row) if row.noise is None or nearly_equal(row) else row.state
 
 
 def grid(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> str:

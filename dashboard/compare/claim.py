@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.compare.gates import GateResult
-from dashboard.compare.rows import Row
+from dashboard.compare.rows import NEARLY, Row, nearly_equal
 from dashboard.metrics import Population
 from dashboard.queries.identity import IdentityDiff
 
@@ -106,5 +106,6 @@ def _gaps(known: dict[str, Row], names: Sequence[str]) -> str:
         row = known.get(name) or next((r for key, r in known.items() if key.startswith(name + ".")), None)
         if row is not None and row.gap is not None:
             mark = " ~" if row.state == "~" else "" if row.noise or row.state == "same" else " (noise unknown)"
-            parts.append(f"{row.key.label} {row.key.statistic.replace('_', ' ')} {row.gap:+.1%}{mark}")
+            shown = NEARLY if nearly_equal(row) else f"{row.gap:+.1%}"
+            parts.append(f"{row.key.label} {row.key.statistic.replace('_', ' ')} {shown}{mark}")
     return "gaps are " + ", ".join(parts) if parts else "no gap is defined"

@@ -36,13 +36,22 @@ class Row:
         return any(side.n > 0 and not side.supported for side in (self.measured, self.replay))
 
 
+NEARLY = "under 0.05 %"
+"""What is said of a gap that would be shown as 0.0 %: which way it points could not be read off the page."""
+
+
+def nearly_equal(row: Row) -> bool:
+    """Whether a gap is not zero and rounds to 0.0 %, as gaps are shown."""
+    return row.gap is not None and 0 < abs(row.gap) < 0.0005
+
+
 def judged(row: Row) -> str:
     """What stands beside a gap on every page: better or worse, and whether that is inside the noise."""
     if row.state == "~":
         return "~ inside the noise"
     if row.state in ("same", "not comparable"):
         return row.state
-    return f"{row.state}, {'outside the noise' if row.noise else 'noise unknown'}"
+    return f"{NEARLY if nearly_equal(row) else row.state}, {'outside the noise' if row.noise else 'noise unknown'}"
 
 
 def judged_change(change: float | None, spread: float | None) -> str:

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_runs import MS, S, a_pass, identity, request, write
 
-from dashboard.compare import compare, pair_label
+from dashboard.compare import compare, judged, pair_label
 from dashboard.compare.gates import Gate, judge
 from dashboard.compare.noise import resampled, weighted_statistics
-from dashboard.compare.numbers import Key
+from dashboard.compare.numbers import Key, Number
+from dashboard.compare.rows import Row, State
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import cohort
 from dashboard.queries.identity import repeats
@@ -368,3 +369,18 @@ def test_resampling_a_large_sample_agrees_with_theory() -> None:
 
 def test_keys_round_trip() -> None:
     assert str(Key.parse("request_rate.observed_span")) == "request_rate.observed_span"
+
+
+@pytest.mark.parametrize(
+    ("gap", "state", "said"),
+    [
+        (0.0004, "differs", "under 0.05 %, noise unknown"),  # shown as +0.0 %
+        (-0.0004, "worse", "under 0.05 %, noise unknown"),
+        (0.0006, "worse", "worse, noise unknown"),  # shown as +0.1 %
+        (0.0, "same", "same"),
+        (0.0004, "~", "~ inside the noise"),
+    ],
+)
+def test_a_gap_that_is_shown_as_nothing_has_no_direction(gap: float, state: State, said: str) -> None:
+    sides = Number(100.0, 10), Number(100.0 * (1 + gap), 10)
+    assert judged(Row(Key("ttft", "mean"), *sides, gap, None, state, "")) == said
