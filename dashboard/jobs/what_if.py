@@ -10,11 +10,13 @@ from dashboard.catalogue import RunEntry
 from dashboard.store import Store
 from engine import knobs
 from engine.bundle import Bundle
+from engine.errors import GapscopeError
 from engine.replay.identity import knobs_from_run
+from engine.traces import DIGEST_CHARS, find_trace
 
 
 def bases(entries: Sequence[RunEntry]) -> list[str]:
-    """Runs that can be replayed: they have requests and say which trace they played. Rungs of ladders come last."""
+    """Recordings and replays that are intact, rungs of ladders last; :func:`problem` says which cannot be replayed."""
     usable = [entry for entry in entries if entry.state == "ok" and entry.kind in ("measured", "replay")]
     usable.sort(key=lambda entry: (bool(entry.ladder), entry.kind != "replay", entry.run_id))
     return [entry.run_id for entry in usable]
@@ -23,6 +25,24 @@ def bases(entries: Sequence[RunEntry]) -> list[str]:
 def base_values(bundle: Bundle) -> dict[str, Any]:
     """Every knob at the value of the run, or at its default where the run does not say."""
     return knobs.resolve({}, knobs_from_run(bundle))
+
+
+def problem(bundle: Bundle, stores: Sequence[Path]) -> str:
+    """Why a run cannot be replayed, as a sentence; empty where it can."""
+    digest = bundle.identity.value("trace", "digest")
+    if not digest:
+        return (
+            f"Run {bundle.run_id} cannot be replayed: it does not say which trace was played. Start from another run, "
+            "or play its workload with `gapscope replay --trace FILE`."
+        )
+    try:
+        find_trace(stores, digest)
+    except GapscopeError:
+        return (
+            f"Run {bundle.run_id} cannot be replayed: the trace that it played ({digest[:DIGEST_CHARS]}) is not in the "
+            "store. Import the run together with its trace, or start from another."
+        )
+    return ""
 
 
 def holds_model(bundle: Bundle) -> bool:

@@ -47,6 +47,9 @@ with left:
         st.caption(f"This run is {escape(place)}: its knobs are kept, what it took from the measurement is not.")
 base = store.bundle(base_id)
 now = what_if.base_values(base)
+stuck = what_if.problem(base, roots)
+if stuck:
+    st.warning(escape(stuck))
 with right:
     offered = what_if.fit_choices(entries)
     fit = widgets.control("fit", options=offered, default=what_if.default_fit(store, base, entries))
@@ -81,7 +84,7 @@ with run_bar:
     )
     st.button("Reset", on_click=restart, disabled=not changed)
     priced = bool(fit) or what_if.holds_model(base) or values["timing"] != "fpm"
-    if st.button("Run the replay", type="primary", key="run-replay", disabled=not priced):
+    if st.button("Run the replay", type="primary", key="run-replay", disabled=bool(stuck) or not priced):
         job = jobs.submit(roots[-1], what_if.spec(base, changed, fit, roots))
         widgets.follow(job.id)
         st.rerun()

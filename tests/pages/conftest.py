@@ -34,6 +34,8 @@ def paired(tmp_path_factory: pytest.TempPathFactory) -> Path:
     synthetic.write(store, "replay", "other-part", speed=0.8, hardware__part="H200")
     synthetic.write(store, "measured", "thin", tables=("requests",))
     synthetic.write(store, "measured", "broken", speed=1.5, failed=True)
+    (store / "traces").mkdir()
+    (store / "traces" / "trace-50853bd0473a.parquet").touch()  # what they played, told by its name
     return store
 
 

@@ -86,3 +86,23 @@ def test_a_recording_is_not_called_a_replay(opened: Open, page: str) -> None:
     for word in ("Replay - measured", "replay - measured", "the replay", "The replay", "and replay", "Errors cancel"):
         assert word not in said
     assert "compared with it" in said.lower()
+
+
+@pytest.mark.parametrize(
+    ("slug", "why"),
+    [
+        ("stub_vllm_bench", "it does not say which trace was played"),  # run.json: the identity has no trace digest
+        ("agentic_aiperf", "the trace that it played (3b75befd6766) is not in the store"),  # traces/ holds 50853bd0473a
+    ],
+)
+def test_a_run_that_cannot_be_replayed_is_said_first(opened: Open, slug: str, why: str) -> None:
+    app = opened(SAMPLES, "what_if", base=run_id(SAMPLES, slug), k_timing="fixed")
+    assert not app.exception
+    assert f"Run {run_id(SAMPLES, slug)} cannot be replayed: {why}" in plain(app)
+    assert app.button(key="run-replay").disabled
+
+
+def test_a_run_with_its_trace_can_be_replayed(opened: Open) -> None:
+    app = opened(SAMPLES, "what_if", base=run_id(SAMPLES, "ample8"))
+    assert "cannot be replayed" not in plain(app)
+    assert not app.button(key="run-replay").disabled
