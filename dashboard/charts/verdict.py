@@ -112,31 +112,80 @@ def gaps(frame: Frame, found: Sequence[tuple[Side, Comparison]], names: Sequence
         (side.role, side.name, [None if row.gap is None else 100 * row.gap for row in rows]) for side, rows in shown
     ]
     figure = figures.bars(labels, series, Axis(""), Axis("gap, %"), dark=frame.dark, height=300)
-    spread = [row.noise if row.measured.value else None for row in shown[0][1]]
-    rows = shown[0][1]
+    noise = [_relative(row) for row in shown[0][1]]
+    ends = gap_axis([value for _, _, values in series for value in values if value is not None], noise)
+    told = [pair and (max(pair[0], ends[0]), min(pair[1], ends[1])) for pair in noise]
     figure["data"].insert(
         0,
         {
             "type": "bar",
             "name": "noise of the measured run",
             "x": labels,
-            "base": [
-                100 * (s.low / r.measured.value - 1) if s and r.measured.value else 0
-                for s, r in zip(spread, rows, strict=True)
-            ],
-            "y": [
-                100 * (s.high - s.low) / r.measured.value if s and r.measured.value else 0
-                for s, r in zip(spread, rows, strict=True)
-            ],
+            "base": [pair[0] if pair else 0 for pair in told],
+            "y": [pair[1] - pair[0] if pair else 0 for pair in told],
             "marker": {"color": "rgba(128,128,136,0.28)", "line": {"width": 0}},
             "width": 0.86,
             "offset": -0.43,
             "hoverinfo": "skip",
         },
     )
+    if beyond := _beyond(labels, noise, ends):
+        figure["data"].append(beyond)
+        figure["layout"]["yaxis"]["range"] = [1.04 * ends[0], 1.04 * ends[1]]
     figure["layout"]["yaxis"] |= {"zeroline": True, "zerolinewidth": 1, "ticksuffix": " %"}
     figure["layout"]["showlegend"] = True
     return figure
+
+
+Ends = tuple[float, float]
+
+
+def _relative(row: Row) -> Ends | None:
+    """The noise of the measured side in percent of its value; None where it is unknown."""
+    base = row.measured.value
+    return (100 * (row.noise.low / base - 1), 100 * (row.noise.high / base - 1)) if row.noise and base else None
+
+
+def gap_axis(gaps: Sequence[float], noise: Sequence[Ends | None]) -> Ends:
+    """Where the axis of gaps ends, in percent: it holds every gap, and noise up to three times the largest of them.
+
+    A bootstrap of a tail may reach twenty times as far as any gap, and would make a line of each.
+    """
+    known = [pair for pair in noise if pair]
+    reach = 3 * max((abs(gap) for gap in gaps), default=0.0)
+    if not reach:
+        return min((low for low, _ in known), default=0.0), max((high for _, high in known), default=0.0)
+    low = min([0.0, *gaps, *(max(low, -reach) for low, _ in known)])
+    high = max([0.0, *gaps, *(min(high, reach) for _, high in known)])
+    return low, high
+
+
+def _beyond(labels: Sequence[str], noise: Sequence[Ends | None], ends: Ends) -> dict[str, Any] | None:
+    """Marks at the end of the axis for noise that reaches beyond it, with how far it reaches; None where none does."""
+    marks = [
+        (label, at, sign, words)
+        for label, pair in zip(labels, noise, strict=True)
+        for at, sign, words in (
+            (ends[0], "triangle-down", f"noise down to {pair[0]:+,.0f} %" if pair and pair[0] < ends[0] else ""),
+            (ends[1], "triangle-up", f"noise up to {pair[1]:+,.0f} %" if pair and pair[1] > ends[1] else ""),
+        )
+        if words
+    ]
+    if not marks:
+        return None
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "name": "noise beyond the axis",
+        "x": [label for label, _, _, _ in marks],
+        "y": [at for _, at, _, _ in marks],
+        "text": [words.split(" to ")[1] for _, _, _, words in marks],
+        "textposition": ["bottom center" if sign == "triangle-up" else "top center" for _, _, sign, _ in marks],
+        "hovertext": [words for _, _, _, words in marks],
+        "hoverinfo": "text",
+        "cliponaxis": False,
+        "marker": {"symbol": [sign for _, _, sign, _ in marks], "size": 9, "color": "rgb(128,128,136)"},
+    }
 
 
 def consistency(frame: Frame, side: Side, found: Comparison) -> Answer:

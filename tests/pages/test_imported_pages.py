@@ -11,6 +11,8 @@ from streamlit.testing.v1 import AppTest
 from test_pages import charts
 from test_tool_runs import plain, tables
 
+from dashboard.charts.verdict import Ends, gap_axis
+
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
@@ -106,3 +108,32 @@ def test_a_run_with_its_trace_can_be_replayed(opened: Open) -> None:
     app = opened(SAMPLES, "what_if", base=run_id(SAMPLES, "ample8"))
     assert "cannot be replayed" not in plain(app)
     assert not app.button(key="run-replay").disabled
+
+
+def test_noise_beyond_the_gaps_is_marked_and_does_not_flatten_them(opened: Open) -> None:
+    """The bootstrap of TPOT p90 reaches beyond 1,000 %, the largest gap is below 100 %."""
+    ids = [run_id(SAMPLES, name) for name in ("stub_aiperf", "stub_vllm_bench")]
+    app = opened(SAMPLES, "verdict", m=ids[0], r=ids[1], ack="true")
+    chart = next(one for one in charts(app) if any(t.get("name") == "noise beyond the axis" for t in one["data"]))
+    low, high = chart["layout"]["yaxis"]["range"]
+    (marks,) = (trace for trace in chart["data"] if trace.get("name") == "noise beyond the axis")
+    assert high < 300
+    assert low > -300
+    assert dict(zip(marks["x"], marks["text"], strict=True)).keys() == {"TPOT p90", "E2E p90"}
+    assert all(float(text.strip("+ %").replace(",", "")) > 1000 for text in marks["text"])
+
+
+@pytest.mark.parametrize(
+    ("gaps", "noise", "ends"),
+    [
+        ([10, -5], [(-2, 3), None], (-5, 10)),
+        ([10, -5], [(-20, 25)], (-20, 25)),  # not beyond three times the largest gap: all of it
+        ([10, -5], [(-20, 1900)], (-20, 30)),
+        ([0, 0], [(-4, 4)], (-4, 4)),
+        ([], [], (0, 0)),
+    ],
+)
+def test_the_axis_of_gaps(
+    gaps: list[float], noise: list[tuple[float, float] | None], ends: tuple[float, float]
+) -> None:
+    assert gap_axis(gaps, noise) == ends
