@@ -92,6 +92,19 @@ def test_times_that_are_none_are_counted(tmp_path: Path, array: str, value: floa
     assert f"{array} of 1 request (the first is {value!r} of request 6)" in detail
 
 
+@pytest.mark.parametrize("result", [VLLM, SGLANG], ids=["vllm", "sglang"])
+def test_the_recount_leaves_out_what_the_rows_do(tmp_path: Path, result: dict[str, Any]) -> None:
+    document = json.loads(json.dumps(result))
+    good = [n for n in range(40) if not document["errors"][n]]
+    one, other = good[5:7]
+    document["ttfts"][one] = 1e30
+    document["itls"][other] = [1e30]
+    detail = said(imported(document, tmp_path), "summary_reproduced")[1]
+    mean_ms = 1e3 * sum(document["ttfts"][n] for n in good if n != one) / (len(good) - 1)
+    assert f"ttft mean {document['mean_ttft_ms']:.10g}, from rows {mean_ms:.10g};" in detail
+    assert not any(f"e+{power}" in detail for power in range(9, 34))
+
+
 def test_gaps_and_starts_that_are_no_times(tmp_path: Path) -> None:
     document = json.loads(json.dumps(VLLM))
     document["itls"][3][1], document["itls"][8][0] = -1.0, math.inf

@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.errors import GapscopeError
 from engine.importers.clients.unusable import Unusable
-from engine.importers.clients.values import count
+from engine.importers.clients.values import count, ns
 from engine.importers.clients.within import Spans
 from engine.importers.contract import Options
 from engine.intake import BadRows
@@ -73,12 +73,19 @@ def arrays(document: Mapping[str, Any], names: tuple[str, ...], where: str) -> d
     return {name: values for name, values in found.items() if values}
 
 
+def seconds(value: Any) -> float | None:
+    """A time in seconds, before 0 too; None of what is no number and of what no clock reaches."""
+    found = number(value)
+    return None if ns(found) is None else found
+
+
 def gaps(values: Any) -> list[float] | None:
-    """Gaps between chunks in seconds; None where they are no list of finite numbers of 0 or more."""
+    """Gaps between chunks in seconds; None where they are no list of times of 0 or more, or no time together."""
     if not isinstance(values, list):
         return None
     found = [number(value) for value in values]
-    return None if any(gap is None or gap < 0 for gap in found) else [gap for gap in found if gap is not None]
+    kept = [gap for gap in found if gap is not None and gap >= 0]
+    return kept if len(kept) == len(found) and ns(sum(kept)) is not None else None
 
 
 def are_gaps(values: Any) -> bool:

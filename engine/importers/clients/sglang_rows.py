@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.importers.clients import flags
-from engine.importers.clients.bench_rows import Kinds, Totals, failure, gaps, requests_in
+from engine.importers.clients.bench_rows import Kinds, Totals, failure, gaps, requests_in, seconds
 from engine.importers.clients.run import ClientRun
 from engine.importers.clients.times import durations
 from engine.importers.clients.values import count, ns
@@ -101,7 +101,7 @@ def _request(
         rows.failed += 1
         run.requests.append({**row, **failure(given["errors"])})
         return
-    ttft, between, tokens = number(given["ttfts"]), gaps(given["itls"]), count(given["output_lens"])
+    ttft, between, tokens = seconds(given["ttfts"]), gaps(given["itls"]), count(given["output_lens"])
     row["requested_output_tokens"] = tokens if doubtful else None
     rows.succeeded(row["input_tokens"], tokens, ttft, between)
     noticed: set[str] = set()

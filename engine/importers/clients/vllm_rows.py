@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.importers.clients import flags
-from engine.importers.clients.bench_rows import Kinds, Totals, failure, gaps, requests_in
+from engine.importers.clients.bench_rows import Kinds, Totals, failure, gaps, requests_in, seconds
 from engine.importers.clients.framing import Framing, framing_of
 from engine.importers.clients.run import ClientRun
 from engine.importers.clients.times import durations, times
@@ -77,18 +77,13 @@ def read_rows(
     ``failures`` is whether requests failed; without the array of errors those look like answers of nothing. Time 0 is
     the first start, of those that lie within the stated ``length_s``: a wild one does not move the others.
     """
-    starts = [found for value in held.get("start_times", ()) if (found := _moment(value)) is not None]
+    starts = [found for value in held.get("start_times", ()) if (found := seconds(value)) is not None]
     run.origin_ns = ns(window_start(np.asarray(starts, np.float64), length_s)) or 0
     for request_id, given in requests_in(held, ARRAYS, _KINDS, rows.unusable, run.bad, where, options):
         if failures and "errors" not in held and _unanswered(given):
             _silent(request_id, given, run, rows)
         else:
             _request(request_id, given, framing, run, rows, timed="start_times" in held)
-
-
-def _moment(value: Any) -> float | None:
-    found = number(value)
-    return None if ns(found) is None else found
 
 
 def _unanswered(given: Mapping[str, Any]) -> bool:
@@ -101,7 +96,7 @@ def _silent(request_id: str, given: Mapping[str, Any], run: ClientRun, rows: Vll
     """A request without an outcome. A time of dispatch without an end would leave it in flight to the last moment."""
     assert run.requests is not None
     rows.silent.append(request_id)
-    rows.spans.take(request_id, _moment(given["start_times"]), None)
+    rows.spans.take(request_id, seconds(given["start_times"]), None)
     row = {"request_id": request_id, "phase": "profile", "input_tokens": count(given["input_lens"])}
     run.requests.append({**row, "status": "in_flight", "tool_status": NO_OUTCOME, "flags": flags.NO_OUTCOME})
 
@@ -110,7 +105,7 @@ def _request(
     request_id: str, given: Mapping[str, Any], framing: Framing, run: ClientRun, rows: VllmTotals, timed: bool
 ) -> None:
     assert run.requests is not None
-    start, ttft, latency = _moment(given["start_times"]), number(given["ttfts"]), number(given["latencies"])
+    start, ttft, latency = (seconds(given[name]) for name in ("start_times", "ttfts", "latencies"))
     row: dict[str, Any] = {
         "request_id": request_id,
         "phase": "profile",
