@@ -132,7 +132,7 @@ class Content:
         decoding = [request for request in self.contested if request.decoding]
         for this in range(first, last + 1):
             for request in decoding:
-                if this > request.since:
+                if this > request.since and self._fixed(request, this) >= (request.keyed + 1) * self._block_size:
                     self._register_decoded(request, this)
 
     def _register_decoded(self, request: ScheduledRequest, this: int) -> None:
