@@ -1,7 +1,7 @@
 """Runs in an interpreter that has NVIDIA Dynamo: replays a trace for each line on standard input.
 
-A line is a JSON object ``{"path", "block_size", "clients", "kv_tokens"}``; the answer has the CPU seconds of the
-call and what it says of itself. Kept to the standard library and Dynamo, as nothing else is installed there.
+A line is a JSON object ``{"path", "block_size", "clients", "kv_tokens", "hash_tokens"}``; the answer has the CPU
+seconds of the call and what it says of itself. Kept to the standard library and Dynamo, as nothing else is installed.
 """
 
 import json
@@ -11,7 +11,7 @@ import time
 from dynamo._core import _normalize_mocker_config, run_mocker_trace_replay
 
 
-def call(path, block_size, clients, kv_tokens):
+def call(path, block_size, clients, kv_tokens, hash_tokens):
     engine = {
         "num_gpu_blocks": kv_tokens // block_size,
         "block_size": block_size,
@@ -24,7 +24,7 @@ def call(path, block_size, clients, kv_tokens):
         [path],
         extra_engine_args=config,
         replay_concurrency=clients,
-        trace_block_size=block_size,
+        trace_block_size=hash_tokens,
         trace_format="mooncake",
     )
     cpu_s = time.process_time() - begun

@@ -146,6 +146,7 @@ class Dynamo:
             "block_size": workload.block_size,
             "clients": workload.clients,
             "kv_tokens": workload.kv_tokens,
+            "hash_tokens": workload.hash_tokens or workload.block_size,
         }
         self._process.stdin.write(json.dumps(question) + "\n")
         self._process.stdin.flush()

@@ -56,6 +56,19 @@ def chat_and_agent() -> tuple[list[Row], list[Row]]:
     return chat, agent
 
 
+def large_blocks() -> Iterator[Row]:
+    """1,000 sessions of 10 turns named in blocks of 512 tokens, of which every turn adds one or two."""
+    draw = np.random.default_rng(7)
+    unused = 4
+    for session in range(1000):
+        ids = list(range(4))
+        for turn in range(10):
+            blocks = int(draw.choice([1, 1, 1, 2]))
+            ids = ids + list(range(unused, unused + blocks))
+            unused += blocks
+            yield session, turn, len(ids) * 512, int(draw.integers(192, 321)), ids
+
+
 @dataclass(frozen=True)
 class Workload:
     """A trace and the deployment that it is played against; ``clients`` play one session each at a time."""
@@ -65,11 +78,17 @@ class Workload:
     clients: int
     rows: Callable[[], Iterator[Row] | list[Row]]
     kv_tokens: int = KV_TOKENS
+    hash_tokens: int | None = None
+    """Tokens of a hash id of the trace, where they are more than a block of the engine."""
 
 
 WORKLOADS = {
     "w10k_16": Workload("w10k_16", 16, 32, lambda: growing_sessions(16)),
     "w10k_64": Workload("w10k_64", 64, 32, lambda: growing_sessions(64)),
+    "w1k_16": Workload("w1k_16", 16, 32, lambda: growing_sessions(16, 100)),
+    "w1k_64": Workload("w1k_64", 64, 32, lambda: growing_sessions(64, 100)),
+    "moon512_16": Workload("moon512", 16, 32, large_blocks, hash_tokens=512),
+    "moon512_64": Workload("moon512", 64, 32, large_blocks, hash_tokens=512),
     "c64": Workload("w10k_64", 64, 64, lambda: growing_sessions(64)),
     "chat": Workload("chat_64", 64, 256, lambda: chat_and_agent()[0]),
     "agent": Workload("agent_64", 64, 16, lambda: chat_and_agent()[1], kv_tokens=1_310_720),
