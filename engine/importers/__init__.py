@@ -89,10 +89,9 @@ def plan_import(intake: Intake, join: bool = True) -> Plan:
             taken = {use.file.name for use in part.uses} | {name for name, _ in part.ignores}
             rest = rest.without(taken)
     if not parts:
-        known = ", ".join(importer.name for importer in IMPORTERS)
         raise GapscopeError(
-            f"{intake.path} is in no format that can be imported.{hint(intake)} Known are {known}; "
-            "`gapscope import --formats` says what each is told by."
+            f"{intake.path} is in no format that can be imported.{hint(intake)} "
+            "`gapscope import --formats` lists those that are known, and what each is told by."
         )
     ignored = [(file.name, reason(file)) for file in rest.files]
     runs = map(with_own_names, join_parts(parts) if join else parts)

@@ -7,7 +7,8 @@ import orjson
 from engine.importers.clients.outline import outline
 from engine.importers.recording import schema_hint
 from engine.intake import InputFile, Intake, trouble
-from engine.traces import agentic, mooncake
+from engine.traces import FORMATS, agentic, compact, mooncake
+from engine.traces.files import head_of
 
 WHOLE = 64 << 20
 """How much of the only file of an input is looked at to say where it stops being JSON."""
@@ -38,7 +39,7 @@ def workload(file: InputFile) -> str | None:
     keys = outline(file.head)
     if keys.keys() >= mooncake.KEYS:
         return f"it is a workload (Mooncake JSONL) {_PLAYED}"
-    if agentic.is_compact(file.path):
+    if compact.is_compact(file.path):
         return f"it is a workload (a compact trace) {_PLAYED}"
     if _is_agentic(file.head):
         return f"it is a workload ({agentic.FORMAT}) {_PLAYED}; a recording of it is imported with --trace FILE"
@@ -46,6 +47,12 @@ def workload(file: InputFile) -> str | None:
         return (
             f"it is a workload (sessions with hash ids, as AIPerf plays them) {_PLAYED}; of a run, import what the "
             "client wrote"
+        )
+    head = head_of(file.head)
+    name = next((known.NAME for known in FORMATS if known is not compact and known.looks_like(head)), None)
+    if name:
+        return (
+            f"it looks like a workload ({name}); if nothing measured is in it, `gapscope replay --trace FILE` plays it"
         )
     return None
 

@@ -148,6 +148,29 @@ def test_a_workload_alone_is_told_from_a_run(
     assert words in err
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ('{"chat_id": 1, "parent_chat_id": -1, "timestamp": 0.1, "input_length": 9, "output_length": 3}\n', "Bailian"),
+        ('{"input_prompt_length": 9, "final_assistant_response_length": 3}\n', "Applied Compute"),
+    ],
+)
+def test_any_workload_that_can_be_played_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, name: str
+) -> None:
+    (tmp_path / "any.jsonl").write_text(text)
+    _, _, err = command(capsys, tmp_path / "any.jsonl", "--store", tmp_path / "store")
+    assert "in no format that can be imported. any.jsonl: it looks like a workload (" in err
+    assert name in err
+
+
+def test_a_refusal_ends_with_where_the_formats_are_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "notes.txt").write_text("nothing to import")
+    (said,) = command(capsys, tmp_path / "notes.txt", "--store", tmp_path / "store")[2].splitlines()
+    assert said.endswith("`gapscope import --formats` lists those that are known, and what each is told by.")
+    assert "guidellm" not in said.lower()  # the names would bury the reason
+
+
 def test_a_compact_trace_is_told_from_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (trace,) = (PROJECT / "sample_runs" / "traces").glob("*.parquet")
     assert f"{trace.name}: it is a workload (a compact trace) and no run" in command(capsys, trace)[2]
