@@ -56,6 +56,7 @@ def panel(roots: Sequence[Path]) -> None:
     with st.container(horizontal=True):
         looked = st.button("Look", disabled=not asked, key="look", help="Says what would be made of it; writes nothing")
         place = st.container(width="content")
+        hint = st.container(width="content")
     if looked:
         with st.spinner("Looking at the files"):
             st.session_state["_looked"] = (asked, *_look(handed, path))
@@ -64,6 +65,8 @@ def panel(roots: Sequence[Path]) -> None:
         planned = None
     elif problem:
         st.error(escape(problem))
+    if asked and seen != asked:
+        hint.caption("Look first: Import follows what it says.")
     to = clock = ""
     if planned is not None:
         _plan(planned)

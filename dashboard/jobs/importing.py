@@ -61,7 +61,7 @@ def look(uploads: Uploads = (), path: str = "") -> Planned:
     """
     with tempfile.TemporaryDirectory(prefix="gapscope-look-") as held:
         source = place(uploads, Path(held) / "upload") if uploads else on_this_machine(path)
-        with _in_page_words(source), open_intake(source, Path(held)) as intake:
+        with _in_page_words(source if uploads else None), open_intake(source, Path(held)) as intake:
             plan = plan_import(intake)
             return Planned(tuple(_planned(part) for part in plan.parts), plan.ignored)
 
@@ -105,7 +105,7 @@ def run(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str, Any]:
         GapscopeError: no run could be made.
     """
     source = _source(folder, asked)
-    with _in_page_words(source), intake_for(source, store) as intake:
+    with _in_page_words(None if asked.get("path") else source), intake_for(source, store) as intake:
         plan = plan_import(intake)
         left = [*plan.ignored]
         done = []
@@ -131,7 +131,7 @@ def run_attach(folder: Path, asked: Mapping[str, Any], store: Path) -> dict[str,
     """
     source = _source(folder, asked)
     bundle = find_bundle([Path(text) for text in asked["stores"]], asked["run"])
-    with _in_page_words(source):
+    with _in_page_words(None if asked.get("path") else source):
         run_id = attach(bundle, [source], store, _options(folder, asked), asked["clock"])
     return {"run_ids": [run_id], "again": bool(asked.get("path"))}
 
@@ -173,9 +173,10 @@ def in_page_words(text: str) -> str:
 
 
 @contextmanager
-def _in_page_words(source: Path) -> Iterator[None]:
-    """Refusals name what was uploaded by its own name, and advise in the words of the page."""
+def _in_page_words(upload: Path | None) -> Iterator[None]:
+    """Refusals advise in the words of the page; what was uploaded has its own name, a path that was given stays."""
     try:
         yield
     except GapscopeError as error:
-        raise GapscopeError(in_page_words(str(error)).replace(str(source), source.name)) from None
+        said = in_page_words(str(error))
+        raise GapscopeError(said.replace(str(upload), upload.name) if upload else said) from None

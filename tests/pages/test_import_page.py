@@ -76,7 +76,13 @@ def test_a_path_is_looked_at_then_imported_and_leads_to_its_run(opened: Open, tm
 
 def test_what_was_looked_at_is_what_is_imported(opened: Open, tmp_path: Path, at_rest: None) -> None:
     app = opened(tmp_path / "store", "runs")
-    look(app, Folder().write(tmp_path / "rec"))
+    recording = Folder().write(tmp_path / "rec")
+    assert "Look first" not in words(app)
+    app.text_input(key="import_path").set_value(str(recording)).run()
+    assert app.button(key="import").disabled
+    assert "Look first: Import follows what it says." in words(app)
+    look(app, recording)
+    assert "Look first" not in words(app)
     assert not app.button(key="import").disabled
     app.text_input(key="import_path").set_value(str(tmp_path / "other")).run()
     assert app.button(key="import").disabled  # nobody looked at this one
@@ -88,6 +94,8 @@ def test_what_cannot_be_imported_is_said_in_red(opened: Open, tmp_path: Path, na
     app = look(opened(tmp_path / "store", "runs"), tmp_path / name if name != "." else name)
     assert not app.exception
     (said,) = [one.value.replace("\\", "") for one in app.error]
+    if name != ".":
+        assert said.startswith(f"{tmp_path / name} ")  # the path as it was given
     assert {"absent": "does not exist", "notes.txt": "no format", ".": "from the root of this machine"}[name] in said
     assert app.button(key="import").disabled
 

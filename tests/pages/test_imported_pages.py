@@ -133,7 +133,5 @@ def test_noise_beyond_the_gaps_is_marked_and_does_not_flatten_them(opened: Open)
         ([], [], (0, 0)),
     ],
 )
-def test_the_axis_of_gaps(
-    gaps: list[float], noise: list[tuple[float, float] | None], ends: tuple[float, float]
-) -> None:
+def test_the_axis_of_gaps(gaps: list[float], noise: list[Ends | None], ends: Ends) -> None:
     assert gap_axis(gaps, noise) == ends
