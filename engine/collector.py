@@ -12,7 +12,7 @@ def collector_paused() -> Iterator[None]:
     """No cyclic garbage collection meanwhile, in any thread.
 
     For work that builds much and drops next to nothing, like reading or replaying a trace: each full collection
-    would walk all of it, for nothing.
+    would walk all of it, for nothing. So would the first one afterwards, had what was built not been made old.
     """
     was_enabled = gc.isenabled()
     gc.disable()
@@ -20,4 +20,6 @@ def collector_paused() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            gc.freeze()  # to the generation that is never walked, and from there to the oldest
+            gc.unfreeze()
             gc.enable()

@@ -23,6 +23,9 @@ class Decodes(Protocol):
     count: int
     width: int
     """Tokens that each computes in a pass."""
+    context: int
+    squares: int
+    """Sum and sum of squares of the computed tokens before the next pass, where they are kept; else 0."""
 
     def start(self, request: ScheduledRequest, this: int) -> int:
         """The request, all computed, samples a token in pass ``this`` and decodes from the next on.
@@ -42,8 +45,8 @@ class Decodes(Protocol):
     def advance(self, first: int, count: int) -> None:
         """So many passes went by."""
 
-    def moments(self) -> tuple[int, int]:
-        """Sum and sum of squares of the computed tokens before the next pass, where they are kept; else 0."""
+    def context_of(self, this: int) -> int:
+        """The sum of computed tokens of all before the next pass, which is ``this``."""
 
     def opened(self, first: int, count: int) -> int:
         """Blocks that are opened in the next passes, all requests together."""
@@ -69,8 +72,8 @@ class SteadyDecodes:
     def __init__(self, block_size: int, log: Log) -> None:
         self.count = 0
         self._block_size = block_size
-        self._context = 0
-        self._squares = 0
+        self.context = 0
+        self.squares = 0
         self._openings = [0] * block_size
         self._log = log
 
@@ -78,8 +81,8 @@ class SteadyDecodes:
         """See :class:`Decodes`."""
         computed = request.computed
         self.count += 1
-        self._context += computed
-        self._squares += computed * computed
+        self.context += computed
+        self.squares += computed * computed
         request.slot = slot = (this + 1 - computed) % self._block_size
         self._openings[slot] += 1
         return this + request.output_tokens - request.sampled
@@ -91,24 +94,24 @@ class SteadyDecodes:
         request.computed = computed = request.computed + more
         request.sampled += more
         self.count -= 1
-        self._context -= computed
-        self._squares -= computed * computed
+        self.context -= computed
+        self.squares -= computed * computed
         return -(-computed // self._block_size), computed
 
     def contexts(self, first: int, count: int) -> Iterable[int]:
         """See :class:`Decodes`."""
-        context, decodes = self._context, self.count
+        context, decodes = self.context, self.count
         return range(context, context + count * decodes, decodes) if decodes else (0,) * count
 
     def advance(self, first: int, count: int) -> None:
         """See :class:`Decodes`."""
         decodes = self.count
-        self._squares += count * (2 * self._context + count * decodes)
-        self._context += count * decodes
+        self.squares += count * (2 * self.context + count * decodes)
+        self.context += count * decodes
 
-    def moments(self) -> tuple[int, int]:
+    def context_of(self, this: int) -> int:
         """See :class:`Decodes`."""
-        return self._context, self._squares
+        return self.context
 
     def opened(self, first: int, count: int) -> int:
         """See :class:`Decodes`."""
@@ -147,7 +150,7 @@ class BurstDecodes:
     """Every request samples as many tokens a pass as its drafts are accepted, drawn when it starts to decode."""
 
     def __init__(self, block_size: int, log: Log, speculation: Speculation) -> None:
-        self.count = 0
+        self.count = self.context = self.squares = 0
         self.width = speculation.width
         self._block_size = block_size
         self._speculation = speculation
@@ -204,9 +207,9 @@ class BurstDecodes:
         """See :class:`Decodes`; the columns are by pass, so they only have to reach the next."""
         self._reach(first + count + 1)
 
-    def moments(self) -> tuple[int, int]:
+    def context_of(self, this: int) -> int:
         """See :class:`Decodes`."""
-        return 0, 0
+        return int(self._contexts[this])
 
     def opened(self, first: int, count: int) -> int:
         """See :class:`Decodes`."""

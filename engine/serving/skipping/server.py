@@ -198,7 +198,7 @@ class SkippingServer:
         if self._content.contested:
             self._content.settle_contested(this, this)
         decodes = decoding.count
-        (context,) = decoding.contexts(this, 1)
+        context = decoding.context_of(this)
         budget = self.config.max_num_batched_tokens - decodes * decoding.width
         work: list[tuple[ScheduledRequest, int, int]] = []
         odd_decode = False  # a request that is resumed and lacks just one token counts as decoding
@@ -405,10 +405,12 @@ class SkippingServer:
 
     def _log_passes(self, used_before: int) -> None:
         """Open a segment: the passes from the next one on, until another is opened, are alike."""
+        decodes = self._decodes
         self._log.segments += (
             self._next_pass,
-            self._decodes.count,
-            *self._decodes.moments(),
+            decodes.count,
+            decodes.context,
+            decodes.squares,
             used_before,
             len(self._running),
         )
