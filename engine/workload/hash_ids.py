@@ -66,6 +66,9 @@ class ChainedHashIds:
             whole = tokens // self.block_size
             walk.prompt_tokens.append(tokens)
             walk.keys.append(keys if len(keys) == whole else keys[:whole])
+        walk.chains = walk.keys
+        if len(walk.keys) == 1:
+            return walk
         # The longest prompt holds the keys of every other, unless a prompt does not continue the one before.
         longest = walk.keys[-1]
         walk.chains = [longest if longest[: len(keys)] == keys else keys for keys in walk.keys]
