@@ -10,7 +10,7 @@ import streamlit as st
 from PIL import Image
 
 from dashboard import pairs, view, widgets
-from dashboard.charts.style import ROLES, Role
+from dashboard.charts.style import Role
 from dashboard.frame import escape
 from dashboard.queries.identity import identity, repeats
 from engine.errors import GapscopeError
@@ -158,7 +158,8 @@ def _titles() -> None:
     """The titles of the runs in their colours: the legend of the whole page."""
     known = {entry.run_id: entry.title for entry in widgets.entries()}
     words = []
-    for one, run_id in zip(ROLES, [st.session_state["m"], *(st.session_state.get("r") or ())], strict=False):
+    chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
+    for one, run_id in zip(widgets.pair_roles(chosen), chosen, strict=False):
         title = known.get(run_id, "not in this store")
         words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}")
     st.markdown(f":small[{' · '.join(words)}]")

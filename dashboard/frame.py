@@ -116,11 +116,15 @@ def role(index: int) -> Role:
 
 def placed(measured: Side, replays: Sequence[Side]) -> tuple[Side, tuple[Side, ...]]:
     """The sides, called by their places where nobody of them is a replay of the other."""
-    if not replays or any(side.label not in PLACES for side in replays):
-        return measured, tuple(replays)
-    return replace(measured, role=REFERENCE), tuple(
-        replace(side, role=COMPARED) if side.role is ROLES[1] else side for side in replays
-    )
+    own = dict(zip(ROLES, roles([side.label for side in replays]), strict=True))
+    left, *right = (replace(side, role=own.get(side.role, side.role)) for side in (measured, *replays))
+    return left, tuple(right)
+
+
+def roles(labels: Sequence[str]) -> tuple[Role, ...]:
+    """The roles of the pair bar, in the words of the labels that its pairs have."""
+    alike = bool(labels) and all(label in PLACES for label in labels)
+    return (REFERENCE, COMPARED, *ROLES[2:]) if alike else ROLES
 
 
 _SIDES = re.compile(r"\b(measured|replay|replayed)\b", re.IGNORECASE)

@@ -17,7 +17,7 @@ from dashboard import jobs, pairs, view
 from dashboard.catalogue import KIND_WORDS, RunEntry
 from dashboard.charts.style import ROLES, Role
 from dashboard.compare import pair_label
-from dashboard.frame import Frame, Side, escape, placed, role
+from dashboard.frame import Frame, Side, escape, placed, role, roles
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import coverage
 from dashboard.queries.identity import identity
@@ -336,6 +336,14 @@ def unusable(run_id: str, found: Sequence[RunEntry]) -> str | None:
 def usable_replays(chosen: Sequence[str], found: Sequence[RunEntry]) -> list[tuple[Role, str]]:
     """The replays that can be shown, each in the role of its place in the pair bar."""
     return [(role(at), run_id) for at, run_id in enumerate(chosen[1:]) if not unusable(run_id, found)]
+
+
+def pair_roles(chosen: Sequence[str]) -> tuple[Role, ...]:
+    """The roles of the pair bar, as :func:`frame` gives them."""
+    found = entries()
+    if unusable(chosen[0], found):
+        return ROLES
+    return roles([pair_label(store(), chosen[0], run_id) for _, run_id in usable_replays(chosen, found)])
 
 
 def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:

@@ -89,7 +89,7 @@ def curve(
 
 
 def _apart(frame: Frame, side: Side, why: str) -> str:
-    return f"Values of {side.role.name} and {frame.measured.role.name} are shown, and not comparable: {why}"
+    return f"Values of the {side.noun} and of the {frame.measured.role.name} run are shown, and not comparable: {why}"
 
 
 def _ecdf_rows(side: Side, one: Sample) -> pa.Table:

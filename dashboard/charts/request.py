@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from dashboard.compare.rows import refused
 from dashboard.frame import Frame, Side
 from dashboard.metrics import METRICS
 from dashboard.queries import request
+from dashboard.queries.cohort import not_joined
 from dashboard.queries.identity import repeats
 from dashboard.queries.request import Request
 from dashboard.store import Store
@@ -36,6 +37,8 @@ class Chosen:
     turn: str
     sides: tuple[tuple[Side, Request], ...]
     absent: tuple[Side, ...]
+    apart: Mapping[str, str] = field(default_factory=dict)
+    """Of absent sides by run: why nobody can say whether they sent it."""
 
     def on(self, side: Side) -> Request | None:
         """The request of a side."""
@@ -52,11 +55,10 @@ def choose(frame: Frame, store: Store, turn: str) -> Chosen:
     sides = [side for side in frame.sides if "requests" in side.bundle.tables]
     found = request.find(store, [side.run_id for side in sides], turn)
     pairs = list(zip(sides, found, strict=True))
-    return Chosen(
-        turn,
-        tuple((side, one) for side, one in pairs if one is not None),
-        tuple(side for side, one in pairs if one is None),
-    )
+    present = tuple((side, one) for side, one in pairs if one is not None)
+    absent = tuple(side for side, one in pairs if one is None)
+    apart = {side.run_id: not_joined(store, present[0][0].run_id, side.run_id) for side in absent if present}
+    return Chosen(turn, present, absent, apart)
 
 
 def turns(frame: Frame, store: Store, metric_name: str) -> Answer:
@@ -90,7 +92,7 @@ def turns(frame: Frame, store: Store, metric_name: str) -> Answer:
 
 def states(chosen: Chosen) -> list[str]:
     """What must be said first: sides that never sent it, ends that are no success, names that are shared."""
-    said = [f"{_said(side)} never sent this source-turn." for side in chosen.absent]
+    said = [chosen.apart.get(side.run_id) or f"{_said(side)} never sent this source-turn." for side in chosen.absent]
     for side, found in chosen.sides:
         row = found.row
         if row["status"] != "ok":
@@ -186,7 +188,7 @@ def boundaries(frame: Frame, store: Store, chosen: Chosen) -> Answer:
     columns = [Column("boundary", "Boundary", pinned=True, width=220)]
     columns += [Column(side.role.name, f"{side.role.name} (ms)", "%.1f") for side, _ in chosen.sides]
     if frame.replay is not None and len(chosen.sides) > 1:
-        columns.append(Column("difference", f"{frame.replay.role.name} - measured (ms)", "%+.1f"))
+        columns.append(Column("difference", f"{frame.replay.role.name} - {frame.measured.role.name} (ms)", "%+.1f"))
         columns.append(Column("noise", "Noise (± ms)", "%.1f", "largest deviation of this turn in a repeat"))
         columns.append(Column("against", "Against the noise"))
     return Answer(pa.Table.from_pylist(rows, schema), _sql(store, chosen), columns, chosen.n)
@@ -258,22 +260,22 @@ def neighbours(frame: Frame, store: Store, chosen: Chosen) -> tuple[Answer, str]
         " ".join(missing) if missing and not results else None,
         empty="Nobody shared a pass with this request, or who was in the passes was not recorded.",
     )
-    return found, _parted(rows) if len(words) == 2 else ""
+    return found, _parted(rows, [side.role.name for side, _ in sides]) if len(words) == 2 else ""
 
 
 def _word(frame: Frame, side: Side) -> str:
     return "measured" if side is frame.measured else "replay"
 
 
-def _parted(rows: Sequence[Mapping[str, Any]]) -> str:
+def _parted(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
     """Which neighbours only one side has."""
     both = sum(row["measured_passes"] > 0 and row["replay_passes"] > 0 for row in rows)
     said = [f"Neighbours on both sides: {both}."]
-    for word, other in (("measured", "replay"), ("replay", "measured")):
+    for other, name in zip(("replay", "measured"), names, strict=True):
         alone = [row["turn"] for row in rows if row[f"{other}_passes"] == 0]
         if alone:
             more = f" and {len(alone) - NAMED} more" if len(alone) > NAMED else ""
-            said.append(f"{len(alone)} on the {word} side only: {', '.join(alone[:NAMED])}{more}.")
+            said.append(f"{len(alone)} on the {name} side only: {', '.join(alone[:NAMED])}{more}.")
     return " ".join(said)
 
 

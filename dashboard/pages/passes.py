@@ -36,8 +36,8 @@ for side in frame.replays[:1]:
         "Error of the mean pass at equal geometry, %",
         rows,
         figure,
-        note="Blue: the passes of the replay are shorter; orange: longer. A dot's area is the share of measured time; "
-        "it is open where the error is inside the noise of the repeats. "
+        note=f"Blue: the passes of the {side.noun} are shorter; orange: longer. A dot's area is the share of "
+        "measured time; it is open where the error is inside the noise of the repeats. "
         f"Click a cell for its passes.{words}",
         sides=sides,
         on_select=choose,
@@ -64,7 +64,8 @@ draw(
     f"Duration of {passes.WORDS[pass_class]} passes",
     *pass_model.durations(frame, store, pass_class, along, log),
     note="Marks: p50 of the measured passes, larger where there are more; dashes: p10, p90. "
-    "Lines: what the replay's timing says of the mean geometry of these passes; its errors are those of single passes.",
+    "Lines: what the timing of a replay says of the mean geometry of these passes; its errors are those of single "
+    "passes.",
 )
 rows, figure, words = pass_model.drift(frame, store)
 draw(frame, "drift", "Error of the timing model on the measured passes over time", rows, figure, note=words)

@@ -5,6 +5,7 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts import distribution
 from dashboard.charts.draw import draw
+from dashboard.frame import header
 from dashboard.metrics import metric
 from dashboard.queries.percentiles import PROPERTIES
 
@@ -20,7 +21,7 @@ titles = {
     "ecdf": "share of requests at or below",
     "tail": "share of requests above, log",
     "percentile": "value by percentile",
-    "qq": "replay against measured, quantile by quantile",
+    "qq": header(frame, "replay against measured, quantile by quantile"),
 }
 draw(
     frame,

@@ -59,7 +59,7 @@ if found:
     draw(
         shown,
         "run-to-run",
-        "Difference from the run, %: its repeats and the replay",
+        f"Difference from the run, %: its repeats{' and the replay' if liked else ''}",
         repeats.repeat_table(first, store, found[0][0], found[0][1], successes(shown, store)),
         repeats.gaps(frame, found, liked),
         note="Grey: the bootstrap of the run. A repeat that leaves it says that the bootstrap is too narrow."

@@ -78,14 +78,24 @@ def shown(app: AppTest) -> str:
     return "\n".join([plain(app), *headers, *axes, *texts])
 
 
-@pytest.mark.parametrize("page", ["verdict", "cohort", "percentiles", "boundaries", "cache_events"])
+@pytest.mark.parametrize(
+    "page", ["verdict", "cohort", "percentiles", "boundaries", "cache_events", "passes", "request"]
+)
 def test_a_recording_is_not_called_a_replay(opened: Open, page: str) -> None:
     """Both sides are recordings; what the page says of its own replays elsewhere is about other runs."""
     ids = [run_id(SAMPLES, name) for name in ("ample8", "ample8_repeat")]
     app = opened(SAMPLES, page, m=ids[0], r=ids[1], ack="true")
     assert not app.exception
     said = shown(app)
-    for word in ("Replay - measured", "replay - measured", "the replay", "The replay", "and replay", "Errors cancel"):
+    for word in (
+        "Replay - measured",
+        "replay - measured",
+        "the replay",
+        "The replay",
+        "and replay",
+        "╍ replay",
+        "replay side",
+    ):
         assert word not in said
     assert "compared with it" in said.lower()
 
@@ -135,3 +145,17 @@ def test_noise_beyond_the_gaps_is_marked_and_does_not_flatten_them(opened: Open)
 )
 def test_the_axis_of_gaps(gaps: list[float], noise: list[Ends | None], ends: Ends) -> None:
     assert gap_axis(gaps, noise) == ends
+
+
+def test_the_numbers_of_two_recordings_have_their_headers(opened: Open) -> None:
+    ids = [run_id(SAMPLES, name) for name in ("ample8", "ample8_repeat")]
+    app = opened(SAMPLES, "verdict", m=ids[0], r=ids[1], ack="true")
+    heads = [json.loads(one.proto.columns) for one in app.dataframe if "gap" in one.value.columns]
+    assert {own[name]["label"] for own in heads for name in ("measured", "replay")} == {"Reference", "Compared with it"}
+
+
+def test_a_source_turn_that_cannot_be_joined_is_not_called_unsent(opened: Open) -> None:
+    ids = [run_id(SAMPLES, name) for name in ("stub_aiperf", "stub_vllm_bench")]
+    said = plain(opened(SAMPLES, "request", m=ids[0], r=ids[1], ack="true"))
+    assert f"Cannot be joined: the source-turns of {ids[1]} are not recorded." in said
+    assert "never sent" not in said

@@ -85,7 +85,9 @@ def test_a_strip_names_the_definition_that_differs(opened: Open, tools: Path, pa
 def test_quantiles_of_another_quantity_are_not_drawn_against_each_other(opened: Open, tools: Path) -> None:
     link = {"m": run_id(tools, "ample8"), "r": run_id(tools, "durations"), "ack": "true"}
     app = opened(tools, "percentiles", curve="quantile-quantile", **link)
-    assert "Values of replay and measured are shown, and not comparable: The first token is" in plain(app)
+    assert "Values of the run compared with it and of the reference run are shown, and not comparable: The " in plain(
+        app
+    )
     assert "no quantile is drawn against another" in plain(app)
     values = opened(tools, "percentiles", curve="ECDF", **link)
     assert [trace for trace in charts(values)[0]["data"] if str(trace.get("name", "")).endswith("durations")]
@@ -97,7 +99,7 @@ def test_quantiles_of_another_quantity_are_not_drawn_against_each_other(opened: 
 
 def test_stages_of_another_quantity_have_values_and_no_difference(opened: Open, tools: Path) -> None:
     app = opened(tools, "boundaries", m=run_id(tools, "ample8"), r=run_id(tools, "durations"), ack="true")
-    assert "In the mean, the replay is not comparable. The " in plain(app)
+    assert "In the mean, the run compared with it is not comparable. The " in plain(app)
     table = tables(app, "change_ms")[0]
     assert set(table["state"]) == {"not comparable"}
     assert table["change_ms"].isna().all()
