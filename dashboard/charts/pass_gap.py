@@ -76,7 +76,7 @@ def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
         "replay's passes against the measured mean of the same finer cell, where both hold it. The rest are passes of "
         "another geometry. The parts of a class sum to its gap; ~ is inside the noise of the repeats."
     )
-    words = _whole(rows, total, replay.noun) if rows else ""
+    words = _whole(rows, total, replay.noun) + _together(frame, store, replay) if rows else ""
     return replace(base, rows=table, columns=columns, n=counts(frame, store), definition=definition), figure, words
 
 
@@ -105,6 +105,19 @@ def _spread(frame: Frame, store: Store, replay: Side) -> dict[str, tuple[float, 
 
 def _of(rows: Mapping[str, Mapping[str, Any]], name: str, column: str) -> float:
     return float(rows[name][column] or 0) if name in rows else 0.0
+
+
+def _together(frame: Frame, store: Store, replay: Side) -> str:
+    """What a sum over several schedulers means; empty where either side has one."""
+    sides = ((frame.measured.noun, frame.measured.run_id), (replay.noun, replay.run_id))
+    several = [(noun, len(found)) for noun, run_id in sides if len(found := passes.ranks(store, run_id)) > 1]
+    if not several:
+        return ""
+    who = " and ".join(f"{number} of the {noun}" for noun, number in several)
+    return (
+        f" Passes of all schedulers are counted ({who}): their times add up to more than the clock shows, and a pass "
+        "of a rank in lockstep lasts as long as its step, whatever its own batch. Work and time by rank stand below."
+    )
 
 
 def _whole(rows: Sequence[Mapping[str, Any]], total: float, name: str) -> str:

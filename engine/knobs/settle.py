@@ -18,6 +18,8 @@ _HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("global_idle_cap_s", "idle_cap", ("system",)),
 )
 """Client knobs that need another to be one of these."""
+MOST_SCHEDULERS = 1024
+"""Each has queues and a pool of its own; more of them take minutes to do nothing."""
 
 
 def settle_client(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -77,6 +79,12 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
         "kv_aware" in (values["router"], values["dp_router"]),
         "router=kv_aware with replicas above 1, or dp_router=kv_aware with attention_dp above 1",
     )
+    schedulers = values["replicas"] * values["attention_dp"]
+    if schedulers > MOST_SCHEDULERS:
+        raise GapscopeError(
+            f"Knobs replicas={values['replicas']} and attention_dp={values['attention_dp']} make {schedulers:,} "
+            f"schedulers: expected at most {MOST_SCHEDULERS:,} of them together."
+        )
     several = [name for name in ("replicas", "attention_dp") if values[name] > 1]
     if several and values["timing"] == "measured" and values["measured_match"] == "order":
         raise GapscopeError(

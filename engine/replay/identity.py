@@ -291,6 +291,19 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
             identity.set("timing", name, value, "timing model" if name not in values else f"knob {name}")
 
 
+def changed_knobs(result: ReplayResult, about: About) -> dict[str, dict[str, Any]]:
+    """``{name: {from, to}}`` of the knobs that depart from ``like``, or the defaults; of a rung from the prediction."""
+    like, counterfactual = about.get("like"), about.get("counterfactual")
+    base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
+    if counterfactual is not None and counterfactual.knobs is not None:
+        base = dict(counterfactual.knobs)
+    return {
+        name: {"from": base[name], "to": value}
+        for name, value in result.asked.items()
+        if value != base[name] and name not in FREE_KNOBS
+    }
+
+
 def lineage_of(
     result: ReplayResult,
     model: Mapping[str, Any] | None,
@@ -301,14 +314,7 @@ def lineage_of(
     ``knobs_changed`` has ``{name: {from, to}}`` against ``like``, or the defaults; of a rung against the prediction.
     """
     like, counterfactual = about.get("like"), about.get("counterfactual")
-    base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
-    if counterfactual is not None and counterfactual.knobs is not None:
-        base = dict(counterfactual.knobs)
-    changed = {
-        name: {"from": base[name], "to": value}
-        for name, value in result.asked.items()
-        if value != base[name] and name not in FREE_KNOBS
-    }
+    changed = changed_knobs(result, about)
     fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] != "fixed" else ()
     config = {name: value for name, value in result.knobs.items() if name not in _unused(result.knobs)}
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))

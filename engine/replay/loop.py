@@ -14,7 +14,7 @@ from engine import knobs as knob_table
 from engine.bundle import Bundle, BundleWriter, Check, slugify
 from engine.collector import collector_paused
 from engine.errors import GapscopeError
-from engine.replay.identity import About, identity_of, knobs_from_run, lineage_of
+from engine.replay.identity import About, changed_knobs, identity_of, knobs_from_run, lineage_of
 from engine.replay.origin import move_back
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables, usable_blocks
@@ -35,6 +35,8 @@ __all__ = ["Canceled", "knobs_from_run", "replay", "resolve_host_terms", "simula
 
 Progress = Callable[[int, float, int, int], None]
 """Called with simulated time (ns), wall time (s), passes and requests so far."""
+MOST_NAMED = 5
+"""Changed knobs that a title names."""
 REPORT_EVERY_S = 0.1
 LOOK_EVERY_NS = 1_000_000_000
 """Simulated time after which a replay that is watched looks up, even when nothing finished."""
@@ -251,7 +253,7 @@ def write(
             "duration_s, or shorter think times."
         )
     tables, values, like = Tables(result), result.knobs, about.get("like")
-    title = about.get("title") or f"Replay of {result.trace.name if like is None else like.title}"
+    title = about.get("title") or _title(result, about)
     slug = about.get("slug") or _slug(like, result.trace, about.get("title"))
     wanted: list[tuple[str, Any]] = [("requests", tables.requests), ("passes", tables.passes)]
     if values["record_events"]:
@@ -280,13 +282,41 @@ def write(
 
 def _qualification(result: ReplayResult) -> list[Check]:
     client = result.client
-    closed = result.knobs["arrivals"] in ("lanes", "concurrency")
-    if client.deadline_ns is None or not closed or isinstance(client, RecordedClient):
+    if client.deadline_ns is None or isinstance(client, RecordedClient):
         return []
-    if client.exhausted_ns is None:
+    open_loop = result.knobs["arrivals"] not in ("lanes", "concurrency")
+    ended = _last_start_ns(result) if open_loop else client.exhausted_ns
+    if ended is None:
         return [Check("trace_outlasts_profile", "pass", "")]
-    at = f"a lane found no play left {client.exhausted_ns / 1e9:.1f} s after profile start"
-    return [Check("trace_outlasts_profile", "fail", f"{at}; the load falls from there on (set wrap=true to go on)")]
+    what = "the last play of the trace started" if open_loop else "a lane found no play left"
+    at = f"{what} {ended / 1e9:.1f} s after profile start, which lasts {client.deadline_ns / 1e9:.1f} s"
+    remedy = "" if result.knobs["arrivals"] == "trace" else " (set wrap=true to go on)"
+    return [Check("trace_outlasts_profile", "fail", f"{at}; the load falls from there on{remedy}")]
+
+
+def _last_start_ns(result: ReplayResult) -> int | None:
+    """When an open loop started its last play, if the trace ran out by that; None where it did not."""
+    client = result.client
+    if result.knobs["wrap"] or len(client.plays) < len(result.trace.plays):
+        return None
+    sent = client.sent
+    starts = [
+        at
+        for talk, turn, at in zip(sent.conversation, sent.turn, sent.dispatched_ns, strict=True)
+        if turn == 0 and talk.parent is None
+    ]
+    return max(starts, default=None)
+
+
+def _title(result: ReplayResult, about: About) -> str:
+    """What is replayed, and the settings in which it departs from what it is like."""
+    like = about.get("like")
+    title = f"Replay of {result.trace.name if like is None else like.title}"
+    changed = changed_knobs(result, about) if like is not None else {}
+    named = [f"{name}={told['to']}" for name, told in changed.items() if result.knobs[name] != told["from"]]
+    if len(named) > MOST_NAMED:
+        named[MOST_NAMED - 1 :] = [f"{len(named) - MOST_NAMED + 1} more changes"]
+    return f"{title}, with {', '.join(named)}" if named else title
 
 
 def _slug(like: Bundle | None, trace: Trace, title: str | None) -> str:

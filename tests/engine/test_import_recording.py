@@ -15,7 +15,7 @@ from recording_folder import HASHES, PROMPT_A, PROMPT_B, PROMPT_C, Folder, lines
 
 from engine.bundle import Bundle, open_bundle
 from engine.errors import GapscopeError
-from engine.importers import IMPORTERS, import_any, import_recording, import_sweep
+from engine.importers import import_any, import_recording, import_sweep
 from engine.traces import agentic
 
 MS = 1_000_000
@@ -409,7 +409,7 @@ def test_formats_are_told_by_content(tmp_path: Path) -> None:
     assert "holds no file" in refusal(folder, tmp_path)
     (folder / "notes.txt").write_text("nothing here")
     message = refusal(folder, tmp_path)
-    assert all(importer.name in message for importer in IMPORTERS)
+    assert "--formats" in message
     (folder / "identity.json").write_text('{"schema": "something/9"}')
     assert "something/9" in refusal(folder, tmp_path)
     (folder / "identity.json").write_text('{"schema"')

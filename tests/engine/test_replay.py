@@ -320,6 +320,30 @@ def test_a_trace_that_runs_dry_before_the_deadline_is_said(tmp_path: Path) -> No
     assert checks["ledger_balances"].verdict == "pass"
 
 
+def test_an_open_loop_that_runs_dry_is_said(tmp_path: Path) -> None:
+    trace = trace_of(*([talk(name, turn(f"{name}0", 22, 3))] for name in "ab"))
+    rate = {"arrivals": "constant", "arrival_rate": 10.0}  # a play at 0 and one at 100 ms
+    for changes, verdict in (
+        ({"duration_s": 0.5}, "fail"),
+        ({"duration_s": 0.05}, "pass"),
+        ({"duration_s": 0.5, "wrap": True}, "pass"),
+    ):
+        run_id = replay(trace, {**TEN_MS, **rate, **changes}, store=tmp_path)
+        checks = {c.check: c for c in open_bundle(tmp_path / run_id).qualification}
+        assert checks["trace_outlasts_profile"].verdict == verdict
+        if verdict == "fail":
+            assert "started 0.1 s after profile start, which lasts 0.5 s" in checks["trace_outlasts_profile"].detail
+
+
+def test_a_title_names_what_was_changed(tmp_path: Path) -> None:
+    trace = trace_of([talk("a", turn("a0", 22, 3))])
+    like = open_bundle(tmp_path / replay(trace, {**TEN_MS, "lanes": 2}, store=tmp_path, title="two lanes"))
+    again = replay(trace, {**TEN_MS, "lanes": 3, "kv_blocks": 99}, store=tmp_path, like=like)
+    assert open_bundle(tmp_path / again).title == "Replay of two lanes, with lanes=3, kv_blocks=99"
+    same = replay(trace, {**TEN_MS, "lanes": 2}, store=tmp_path, like=like)
+    assert open_bundle(tmp_path / same).title == "Replay of two lanes"
+
+
 def test_canceling_and_interrupting_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, store = random_trace(2, 6), tmp_path / "store"
     monkeypatch.setattr(replay_module, "REPORT_EVERY_S", 0.0)

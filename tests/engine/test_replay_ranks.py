@@ -71,6 +71,7 @@ def test_replicas_of_ranks_number_both(tmp_path):
         ({"attention_dp": 1, "dp_router": "session"}, "attention_dp above 1"),
         ({"attention_dp": 1, "dp_price": "combined"}, "attention_dp above 1"),
         ({"timing": "measured", "measured_match": "order"}, "one scheduler only"),
+        ({"attention_dp": 1024, "replicas": 2}, "2,048 schedulers: expected at most 1,024"),
     ],
 )
 def test_what_ranks_cannot_do_is_said(changes, named):
