@@ -77,6 +77,8 @@ def load_trace(path: Path) -> Trace:
     """
     path = Path(path)
     given, data = read_given(path)
+    if not data.strip():
+        raise GapscopeError(f"{path} is empty: expected a trace.")
     head = head_of(data)
     of = next((known for known in FORMATS if known.looks_like(head)), None)
     if of is None:
