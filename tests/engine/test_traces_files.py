@@ -109,11 +109,14 @@ def test_a_row_of_a_folder_is_named_by_its_file(tmp_path: Path) -> None:
 
 def test_formats_are_told_by_content_and_listed_where_none_fits(tmp_path: Path) -> None:
     path = tmp_path / "mooncake.jsonl"
-    for data in (b"hello", b'{"a": 1}\n', b'{"kind": ["meta"]}\n', b"", b"[]"):
+    for data in (b"hello", b'{"a": 1}\n', b'{"kind": ["meta"]}\n', b"[]"):
         path.write_bytes(data)
         with pytest.raises(GapscopeError, match="no known trace format") as refused:
             load_trace(path)
         assert all(known.NAME in str(refused.value) for known in FORMATS)
+    path.write_bytes(b"\n \n")
+    with pytest.raises(GapscopeError, match="is empty: expected a trace"):
+        load_trace(path)
 
 
 @pytest.mark.parametrize(
