@@ -142,10 +142,11 @@ class Store:
         """Answer the question in ``queries/<name>.sql``.
 
         ``params`` are bound, ``runs`` names the run behind each alias of the query. ``{alias.population}`` and
-        ``{alias.passes_in}`` are the requests and passes of ``population``, ``{alias.pairs}`` the ids of the
-        source-turns that its phases share with the other run of the query; ``{alias.stages}`` says what the time of
-        each request went to, ``{alias.block_moves}`` what became of each block, and by whom; ``{alias.block_hashes}``
-        are the requests as stored, block hashes included; ``{metric.column}`` is that of ``metric``.
+        ``{alias.passes_in}`` are the requests and passes of ``population`` (passes without what a rank waited for the
+        slowest of its step), ``{alias.pairs}`` the ids of the source-turns that its phases share with the other run of
+        the query; ``{alias.stages}`` says what the time of each request went to, ``{alias.block_moves}`` what became of
+        each block, and by whom; ``{alias.block_hashes}`` are the requests as stored, block hashes included;
+        ``{metric.column}`` is that of ``metric``.
         ``row_cap`` None reads every row: for statistics, which a cut would falsify; the time limit still holds.
         The answer is kept unless ``keep`` is false (for callers that keep what they make of it).
 
@@ -213,7 +214,8 @@ class Store:
             if population is None:
                 raise ValueError(f"query {name} needs a population")
             if thing == "passes_in":
-                return f"(SELECT * FROM {relation} WHERE phase IN {_words(population.pass_phases)})"
+                own = "duration_ns - coalesce(wait_ns, 0) AS duration_ns"  # without waiting for the slowest rank
+                return f"(SELECT * REPLACE ({own}) FROM {relation} WHERE phase IN {_words(population.pass_phases)})"
             other = next((one for one in runs.values() if one != run_id), run_id)
             if thing == "pairs":
                 return self._matched(run_id, population.shared_with(other))

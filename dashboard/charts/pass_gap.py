@@ -115,8 +115,8 @@ def _together(frame: Frame, store: Store, replay: Side) -> str:
         return ""
     who = " and ".join(f"{number} of the {noun}" for noun, number in several)
     return (
-        f" Passes of all schedulers are counted ({who}): their times add up to more than the clock shows, and a pass "
-        "of a rank in lockstep lasts as long as its step, whatever its own batch. Work and time by rank stand below."
+        f" Passes of all schedulers are counted ({who}): their times add up to more than the clock shows. What a "
+        "rank waited for the slowest is not counted; where ranks are priced together, each lasts as long as the step."
     )
 
 

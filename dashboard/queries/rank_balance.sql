@@ -1,10 +1,10 @@
 -- Passes, work and time by rank; and of the steps that several ranks take together, how often each was the slowest (ties count for
--- each) and how long it waited for the slowest. A pass of a replay lasts as long as its step, so what it waited is taken off.
+-- each) and how long it waited for the slowest.
 WITH ranks AS (
     SELECT
-        worker_id, dp_rank, class, own_ns AS duration_ns, sum_prefill_tokens, num_decode_requests, kv_blocks_used,
-        CASE WHEN step IS NOT NULL AND count(*) OVER together > 1 THEN max(own_ns) OVER together END AS longest_ns
-    FROM (SELECT *, duration_ns - coalesce(wait_ns, 0) AS own_ns FROM {run.passes_in})
+        worker_id, dp_rank, class, duration_ns, sum_prefill_tokens, num_decode_requests, kv_blocks_used,
+        CASE WHEN step IS NOT NULL AND count(*) OVER together > 1 THEN max(duration_ns) OVER together END AS longest_ns
+    FROM {run.passes_in}
     WINDOW together AS (PARTITION BY step)
 )
 SELECT

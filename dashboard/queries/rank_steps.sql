@@ -1,5 +1,4 @@
--- Steps that several ranks take together, in even bins of time: how long they last, and how far the ranks lie apart. A pass of a replay
--- lasts as long as its step, so what it waited is taken off.
+-- Steps that several ranks take together, in even bins of time: how long they last, and how far the ranks lie apart.
 WITH steps AS (
     SELECT
         step,
@@ -8,7 +7,7 @@ WITH steps AS (
         max(duration_ns) - min(duration_ns) AS spread_ns,
         max(duration_ns) - avg(duration_ns) AS above_mean_ns,
         arg_max(coalesce(worker_id || ' ', '') || coalesce(dp_rank::VARCHAR, ''), duration_ns) AS slowest
-    FROM (SELECT * REPLACE (duration_ns - coalesce(wait_ns, 0) AS duration_ns) FROM {run.passes_in})
+    FROM {run.passes_in}
     WHERE step IS NOT NULL AND duration_ns IS NOT NULL
     GROUP BY step
     HAVING count(*) > 1

@@ -233,6 +233,8 @@ def test_what_a_rank_waited_for_the_others_is_not_its_own_time(root: Path) -> No
     ]
     (steps,) = queries.rank_steps(store, run, HEADLINE, Span(0, 80 * MS), bins=1).rows()
     assert (steps["longest_ns"] / MS, steps["spread_ns"] / MS, steps["above_mean_ns"] / MS) == (17, 6, 3)
+    # Neither does it count as time in passes: 10 + 14 + 20 + 12 ms.
+    assert sum(row["time_ns"] for row in queries.classes(store, run, HEADLINE).rows()) == 56 * MS
 
 
 def test_passes_of_several_workers_are_not_drawn_as_if_they_followed_each_other(root: Path) -> None:
