@@ -101,6 +101,7 @@ class _Reader:
     failed: int = 0
     without_output: int = 0
     more_ids: int = 0
+    fewer_ids: int = 0
 
     def __post_init__(self) -> None:
         self._models: dict[str, None] = {}
@@ -153,6 +154,7 @@ class _Reader:
         if len(ids) > blocks:
             self.more_ids += 1
             ids = ids[:blocks]
+        self.fewer_ids += len(ids) < tokens // self.block_tokens
         self.without_output += not entry["out"]
         self._models[model] = None
         start_ns, api_ns = round(entry["t"] * S), None if api_s is None else round(api_s * S)
@@ -192,6 +194,10 @@ class _Reader:
             notes["requests without output"] = sampled(self.without_output)
         if self.more_ids:
             notes["hash ids"] = f"{self.more_ids:,} requests have more than their prompt has blocks; those are left out"
+        if self.fewer_ids:
+            notes["missing hash ids"] = (
+                f"{self.fewer_ids:,} requests have fewer than their prompt has full blocks; the others cannot be hit"
+            )
         if self.empty:
             notes["empty subagents"] = (
                 f"{self.empty:,} of {self.subagents:,} subagents made no request and are left out"

@@ -350,6 +350,12 @@ def _turns(trace: Trace) -> list[tuple[Conversation, int]]:
     return [(c, n) for _, c, n in sorted(found, key=lambda item: item[0])]
 
 
+def test_prompts_with_fewer_ids_than_full_blocks_are_counted(tmp_path: Path) -> None:
+    # 130 tokens are two full blocks of 64 and a rest; 127 are one.
+    trace = load(tmp_path, request(0, 1, tokens=130), request(5, 1, tokens=127), request(9, 1, 2, tokens=130))
+    assert trace.notes["missing hash ids"].startswith("1 requests have fewer")
+
+
 def test_what_is_changed_on_the_way_is_noted(tmp_path: Path) -> None:
     trace = load(
         tmp_path,
