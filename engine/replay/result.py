@@ -11,7 +11,7 @@ import numpy.typing as npt
 from engine.bundle import Phase
 from engine.serving.cluster import pass_ranges
 from engine.serving.contract import ServerRecord
-from engine.serving.members import first_bursts
+from engine.serving.members import first_bursts, tokens_in
 from engine.timing.contract import PassTimeSource
 from engine.traces.tree import Trace
 from engine.workload.client import Client
@@ -135,11 +135,7 @@ class ReplayResult:
         )  # a request's stretches in order of time, also where workers follow each other
         index, first, last, first_burst = index[order], first[order], last[order], first_burst[order]
         lengths = last - first + 1
-        sampled = lengths
-        if len(bursts):
-            total = np.concatenate([[0], np.cumsum(bursts)])
-            sampled = total[first_burst + lengths] - total[first_burst]
-        tokens = np.bincount(index, sampled, minlength=count).astype(np.int64)
+        tokens = np.bincount(index, tokens_in(bursts, first_burst, lengths), minlength=count).astype(np.int64)
         before = np.cumsum(lengths) - lengths
         starts = np.searchsorted(index, np.arange(count))
         some = tokens > 0

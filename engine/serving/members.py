@@ -86,22 +86,21 @@ def sampled_before(record: ServerRecord, counts: Ints, steps: Ints) -> Ints:
 
     ``counts`` says how many of the ``steps`` belong to each stretch, in order.
     """
-    if not len(record.bursts):
-        return steps - 1
-    first = first_bursts(record)
-    total = np.concatenate([[0], np.cumsum(record.bursts)])
-    row = np.repeat(first, counts)
-    return total[row + steps] - total[row + 1]
+    return tokens_in(record.bursts, np.repeat(first_bursts(record), counts) + 1, steps - 1)
 
 
 def sampled(record: ServerRecord) -> Ints:
     """Tokens that each stretch sampled, that of its first pass included."""
     lengths = record.stretches["last_pass"] - record.stretches["first_pass"] + 1
-    if not len(record.bursts):
-        return lengths
-    total = np.concatenate([[0], np.cumsum(record.bursts)])
-    ends = np.cumsum(lengths)
-    return total[ends] - total[ends - lengths]
+    return tokens_in(record.bursts, first_bursts(record), lengths)
+
+
+def tokens_in(bursts: Ints, first: Ints, counts: Ints) -> Ints:
+    """Tokens of ``counts`` passes each, the bursts from ``first`` on; one per pass where there are no bursts."""
+    if not len(bursts):
+        return counts
+    total = np.concatenate([[0], np.cumsum(bursts)])
+    return total[first + counts] - total[first]
 
 
 def first_bursts(record: ServerRecord) -> Ints:
