@@ -4,17 +4,28 @@ from __future__ import annotations
 
 from engine.deployment.deployed import Deployment
 from engine.deployment.dtypes import DTYPES, dtype_bytes
+from engine.deployment.huggingface import from_huggingface
+from engine.deployment.kv import KvBytes, kv_bytes_per_token
 from engine.deployment.model import Attention, Experts, LinearAttention, ModelShape, SparseAttention
 from engine.deployment.part import Part
+from engine.deployment.presets import load_model, load_part, model_names, part_names, preset_folders
 
 __all__ = [
     "DTYPES",
     "Attention",
     "Deployment",
     "Experts",
+    "KvBytes",
     "LinearAttention",
     "ModelShape",
     "Part",
     "SparseAttention",
     "dtype_bytes",
+    "from_huggingface",
+    "kv_bytes_per_token",
+    "load_model",
+    "load_part",
+    "model_names",
+    "part_names",
+    "preset_folders",
 ]

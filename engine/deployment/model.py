@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 class Attention:
     """Softmax attention of one layer: over keys and values per head group, or over a latent (MLA).
 
-    Latent attention has ``kv_lora`` above 0: each token keeps one vector of ``kv_lora + rope_dim`` for all heads; scores
-    are ``nope_dim + rope_dim`` wide before absorption and values ``v_head_dim``. ``o_lora`` with ``o_groups`` is an
-    output projection in two steps.
+    Latent attention has ``kv_lora`` above 0: each token keeps one vector of ``kv_lora + rope_dim`` for all heads;
+    scores are ``nope_dim + rope_dim`` wide before absorption and values ``v_head_dim``. ``o_lora`` with ``o_groups`` is
+    an output projection in two steps. ``output_gate`` is a second projection as wide as the output of all heads.
     """
 
     heads: int
@@ -25,22 +25,33 @@ class Attention:
     rope_dim: int = 0
     o_lora: int = 0
     o_groups: int = 0
+    output_gate: bool = False
 
     @property
     def is_latent(self) -> bool:
         """Whether a token keeps one latent vector instead of keys and values per head group."""
         return self.kv_lora > 0
 
+    @property
+    def reads_latent(self) -> bool:
+        """Whether heads attend to the latent as it is (DeepSeek-V4), with no projection up to keys and values."""
+        return self.is_latent and self.v_head_dim == self.kv_lora
+
 
 @dataclass(frozen=True, slots=True)
 class LinearAttention:
-    """Layers that keep a state of fixed size per sequence instead of a token's keys and values."""
+    """Layers that keep a state of fixed size per sequence instead of a token's keys and values.
+
+    The state is ``head_dim x head_dim`` per value head and, for a short convolution over queries, keys and values,
+    the last ``conv_width - 1`` inputs of each channel.
+    """
 
     layers: int
     k_heads: int
     v_heads: int
     head_dim: int
     conv_width: int
+    state_dtype: str = "bf16"
 
 
 @dataclass(frozen=True, slots=True)

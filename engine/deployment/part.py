@@ -11,8 +11,8 @@ class Part:
     """One GPU and what it is connected with.
 
     Rates are those of the data sheet; ``*_share`` say how much of them kernels reach. ``allreduce_gb_s`` and
-    ``alltoall_gb_s`` are measured by number of GPUs, for messages up to ``measured_up_to_mb`` each. None is unknown;
-    what cannot do without says so. ``sources`` says where each figure is from.
+    ``alltoall_gb_s`` are measured by number of GPUs, for messages up to ``*_up_to_mb``. None is unknown; what cannot do
+    without says so. ``sources`` says where each figure is from.
     """
 
     name: str
@@ -36,4 +36,6 @@ class Part:
     elementwise_share: float = 0.566
     allreduce_gb_s: Mapping[int, float] = field(default_factory=dict)
     alltoall_gb_s: Mapping[int, float] = field(default_factory=dict)
+    allreduce_up_to_mb: float | None = None
+    alltoall_up_to_mb: float | None = None
     sources: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,140 @@
+"""Presets: parts and models as data files, packaged or a user's, that can inherit from each other."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+from engine.deployment.huggingface import is_huggingface, shape_mapping
+from engine.deployment.model import ModelShape
+from engine.deployment.part import Part
+from engine.deployment.reading import read_record
+from engine.deployment.sound import check_model
+from engine.errors import GapscopeError
+
+Kind = Literal["parts", "models"]
+
+PACKAGED = Path(__file__).parent
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_LARGEST_BYTES = 1 << 20
+_INHERIT = ("bases", "extends")
+
+
+def preset_folders(stores: Sequence[Path]) -> list[Path]:
+    """Where the user's presets of some stores lie: what ``load_*`` and ``*_names`` take as ``folders``."""
+    return [store / "presets" for store in stores]
+
+
+def part_names(folders: Sequence[Path] = ()) -> list[str]:
+    """Names of all parts, sorted; ``folders`` hold a user's (``parts/*.toml`` and ``*.json`` in each)."""
+    return sorted(_files("parts", folders))
+
+
+def model_names(folders: Sequence[Path] = ()) -> list[str]:
+    """Names of all models, sorted; ``folders`` hold a user's (``models/*.toml`` and ``*.json`` in each)."""
+    return sorted(_files("models", folders))
+
+
+def load_part(name: str, folders: Sequence[Path] = ()) -> Part:
+    """The part of that name.
+
+    Raises:
+        GapscopeError: there is none (the nearest is named), or its file is not sound.
+    """
+    values, where = _load("parts", name, folders)
+    return read_record(Part, values, where, name=name)
+
+
+def load_model(name: str, folders: Sequence[Path] = ()) -> ModelShape:
+    """The model of that name: from a preset, or from a Hugging Face ``config.json`` kept as ``models/NAME.json``.
+
+    Raises:
+        GapscopeError: there is none (the nearest is named), or its file is not sound.
+    """
+    values, where = _load("models", name, folders)
+    return check_model(read_record(ModelShape, values, where, name=name), where)
+
+
+def _files(kind: Kind, folders: Sequence[Path]) -> dict[str, Path]:
+    """The file of each name. A user's may not have a packaged one's name: a name means the same in every store."""
+    found = {path.stem: path for path in sorted((PACKAGED / kind).glob("*.toml"))}
+    packaged = set(found)
+    for folder in folders:
+        own = sorted(path for path in (folder / kind).glob("*") if path.suffix in (".toml", ".json"))
+        for path in own:
+            if path.stem in packaged:
+                raise GapscopeError(f"{path} has the name of a packaged preset: give it another.")
+            if path.stem in found and found[path.stem].read_bytes() != path.read_bytes():
+                raise GapscopeError(f"{found[path.stem]} and {path} have one name and differ: rename one of them.")
+            found[path.stem] = path
+    return found
+
+
+def _load(kind: Kind, name: str, folders: Sequence[Path]) -> tuple[dict[str, Any], str]:
+    files = _files(kind, folders)
+    values = _inherit(kind, name, files, ())
+    return values, f"Preset {kind}/{files[name].name}"
+
+
+def _inherit(kind: Kind, name: str, files: Mapping[str, Path], trail: tuple[str, ...]) -> dict[str, Any]:
+    """What a file says, over what those that it names say: later ones win, then the file itself."""
+    if name in trail:
+        circle = " -> ".join([*trail[trail.index(name) :], name])
+        raise GapscopeError(f"Presets of {kind} inherit in a circle: {circle}.")
+    path = _named(kind, name, files, trail)
+    own = _parse(path)
+    merged: dict[str, Any] = {}
+    for word in _INHERIT:
+        for base in _base_names(own.pop(word, []), word, path):
+            merged = _merge(merged, _inherit(kind, base, files, (*trail, name)))
+    if kind == "models" and is_huggingface(own):
+        own = shape_mapping(own, f"{path.name}, a Hugging Face config")
+    return _merge(merged, own)
+
+
+def _named(kind: Kind, name: str, files: Mapping[str, Path], trail: tuple[str, ...]) -> Path:
+    if name in files:
+        return files[name]
+    one = kind.removesuffix("s")
+    if not _NAME.fullmatch(name):
+        raise GapscopeError(f"{name!r} is no name of a {one}: expected a name, not a path, such as {min(files)}.")
+    near = get_close_matches(name.lower(), files, n=1, cutoff=0.3)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    by = f" (named by {trail[-1]})" if trail else ""
+    raise GapscopeError(f"There is no {one} {name!r}{by}.{hint} `gapscope deployment list` names all of them.")
+
+
+def _base_names(value: Any, word: str, path: Path) -> list[str]:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list) or not all(isinstance(item, str) for item in names):
+        raise GapscopeError(f"{path}: {word} is {value!r}, expected the name of a preset or a list of names.")
+    return names
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        data = path.read_bytes()
+        if len(data) > _LARGEST_BYTES:
+            raise GapscopeError(f"{path} has {len(data):,} bytes: expected a preset of at most {_LARGEST_BYTES:,}.")
+        text = data.decode("utf-8")
+        value = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        raise GapscopeError(f"{path} cannot be read: {error.strerror or error}.") from error
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise GapscopeError(f"{path} is not valid {path.suffix[1:].upper()} ({error}).") from error
+    if not isinstance(value, dict):
+        raise GapscopeError(f"{path} holds {type(value).__name__}: expected one object.")
+    return value
+
+
+def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both else value
+    return merged
