@@ -15,7 +15,9 @@ class Deployment:
     With attention data parallelism each rank computes ``heads / (tp / attention_dp)`` heads for its own sequences, and
     all of a stage's GPUs share the experts. ``ep`` GPUs hold different experts. ``dcp`` GPUs share the KV of one
     sequence. ``expert_dtype`` None is as ``weight_dtype``. ``graph`` is full, piecewise or none. A pass computes
-    ``verify_width`` tokens per decoding request.
+    ``verify_width`` tokens per decoding request. ``router_balance`` is the share that a pass hits of the distinct
+    experts that even routing hits, ``ep_imbalance`` the tokens of the busiest group of experts against the mean group,
+    ``launch_us`` the host's time per kernel without graphs.
     """
 
     model: ModelShape
@@ -32,6 +34,9 @@ class Deployment:
     attention_family: str = ""
     sparse_cost_scale: float = 1.0
     verify_width: int = 1
+    router_balance: float = 1.0
+    ep_imbalance: float = 1.0
+    launch_us: float = 0.0
 
     @property
     def gpus(self) -> int:

@@ -132,10 +132,10 @@ def settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     if values["policy"] == ("longest_prefix" if engine == "sglang" else "lpm"):
         without.add("policy")
     for name in sorted(without):
-        _drop(values, changes, name, f"engine={engine}")
+        drop(values, changes, name, f"engine={engine}")
     if not values["prefix_caching"]:
         for name in ("eviction", "cache_blocks"):
-            _drop(values, changes, name, "prefix_caching=false")
+            drop(values, changes, name, "prefix_caching=false")
     core = values["core"]
     if engine == "sglang" and core == "plain":
         raise GapscopeError("Knob core=plain: SGLang's scheduler has one core; expected core=auto.")
@@ -150,7 +150,7 @@ def settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
         )
 
 
-def _drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:
+def drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:
     """Set a knob without effect to its default, or refuse it where it was asked for."""
     default = BY_NAME[name].default
     if values[name] != default and name in changes:

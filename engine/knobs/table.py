@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.knobs import client, run, server
+from engine.knobs import client, deployment, run, server
 from engine.knobs.knob import Knob
 
 GROUPS: dict[str, str] = {
@@ -14,12 +14,14 @@ GROUPS: dict[str, str] = {
     "speculation": "Speculation: drafts, how many are accepted, what they cost",
     "capacity": "KV capacity",
     "timing": "Timing",
+    "deployment": "Deployment: what a pass is priced for with timing=analytic or on_refused=analytic",
     "output": "What is written",
 }
 
-KNOBS: tuple[Knob, ...] = (*client.KNOBS, *server.KNOBS, *run.KNOBS)
+KNOBS: tuple[Knob, ...] = (*client.KNOBS, *server.KNOBS, *deployment.KNOBS, *run.KNOBS)
 BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
 FIXED = tuple(knob.name for knob in KNOBS if knob.name.startswith("fixed_"))
+DEPLOYMENT = tuple(knob.name for knob in deployment.KNOBS)
 HOST_TERMS = tuple(knob.name for knob in KNOBS if knob.group == "host" and knob.name != "host_model")
 SGLANG_ONLY = (
     "max_prefill_tokens",

@@ -1,0 +1,107 @@
+"""Knobs of the deployment that a pass is priced for from a model of it: part, model, widths, formats, kernels."""
+
+from __future__ import annotations
+
+from engine.knobs.knob import Knob
+
+DTYPES = ("fp32", "bf16", "fp16", "fp8", "int8", "nvfp4", "mxfp4", "fp4", "int4")
+
+KNOBS: tuple[Knob, ...] = (
+    Knob("part", str, "", "deployment", "the GPU, by the name of its preset"),
+    Knob("model_preset", str, "", "deployment", "the model, by the name of its preset"),
+    Knob("tp", int, 1, "deployment", "tensor parallel: GPUs of one pipeline stage", "GPUs", 1, 1024),
+    Knob("pp", int, 1, "deployment", "pipeline parallel: stages that a pass goes through", "stages", 1, 128),
+    Knob(
+        "ep",
+        int,
+        1,
+        "deployment",
+        "expert parallel: groups of a stage's GPUs that hold different experts; divides tp",
+        "groups",
+        1,
+        1024,
+    ),
+    Knob(
+        "dcp",
+        int,
+        1,
+        "deployment",
+        "decode context parallel: GPUs that share the KV of one sequence; divides tp / attention_dp",
+        "GPUs",
+        1,
+        1024,
+    ),
+    Knob(
+        "weight_dtype",
+        str,
+        "own",
+        "deployment",
+        "format of the weights; own: as the checkpoint is published",
+        choices=("own", *DTYPES),
+    ),
+    Knob(
+        "expert_dtype",
+        str,
+        "own",
+        "deployment",
+        "format of the experts; own: as the checkpoint is published, or that of a weight_dtype that is set",
+        choices=("own", *DTYPES),
+    ),
+    Knob("kv_dtype", str, "bf16", "deployment", "format of the KV", choices=DTYPES),
+    Knob(
+        "graph_mode",
+        str,
+        "full",
+        "deployment",
+        "what is captured as graphs, which decides the host's share of a pass",
+        choices=("full", "piecewise", "none"),
+    ),
+    Knob(
+        "launch_us",
+        float,
+        0.0,
+        "deployment",
+        "graph_mode=none: time of the host per kernel; no pass is shorter than that of all its kernels; 0: hidden",
+        "us",
+        0,
+        1000,
+    ),
+    Knob(
+        "attention_family",
+        str,
+        "",
+        "deployment",
+        "family of the attention kernels (aiter, ck, hip, triton, ...); aiter, ck and hip have a factor on attention",
+    ),
+    Knob(
+        "sparse_cost_scale",
+        float,
+        1.0,
+        "deployment",
+        "what picking the tokens of sparse attention costs, against a fused kernel; more for stacks without one",
+        "",
+        1,
+        100,
+    ),
+    Knob(
+        "router_balance",
+        float,
+        1.0,
+        "deployment",
+        "distinct experts that the tokens of a pass hit, as a share of what even routing hits",
+        "",
+        0.01,
+        1,
+    ),
+    Knob(
+        "ep_imbalance",
+        float,
+        1.0,
+        "deployment",
+        "tokens of the busiest group of experts against the mean group; ep above 1",
+        "",
+        1,
+        100,
+    ),
+    Knob("draft_preset", str, "", "deployment", "spec_method=draft_model: the draft model, by the name of its preset"),
+)

@@ -1,0 +1,191 @@
+"""A whole pass of a deployment, from what it is made of.
+
+One pass computes the tokens of its prompts and of its decodes together: weights are read once, products see all tokens,
+each kind of attention is its own. So a mixed pass takes less than a prefill and a decode one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.deployment import Deployment
+from engine.errors import GapscopeError
+from engine.timing.analytic.amounts import Amount, larger
+from engine.timing.analytic.attention import AttentionTime
+from engine.timing.analytic.collectives import CollectivesTime
+from engine.timing.analytic.experts import ExpertsTime, MlpTime
+from engine.timing.analytic.fixed_costs import FixedCosts
+from engine.timing.analytic.linear import LinearTime
+from engine.timing.analytic.projections import projections
+from engine.timing.analytic.roofline import VALUE_BYTES, Gemm, Rates, total
+from engine.timing.analytic.work import AskedOf, Work, work_of
+from engine.timing.contract import PassQueries
+
+NORM_MOVES = 8.0
+"""Vectors read and written per token and layer: two norms, each reads and writes the residual and what is added."""
+SAMPLING_MOVES = 2.0
+"""Times that a row of logits is gone over."""
+PARTS = (
+    "projections",
+    "linear",
+    "mlp",
+    "experts",
+    "norms",
+    "collectives",
+    "prefill_attention",
+    "decode_attention",
+    "head",
+    "sampling",
+    "kernels",
+    "host",
+    "mixed_penalty",
+    "launch",
+)
+"""What a pass is made of, in the order of :meth:`StepModel.parts`."""
+
+
+class StepModel:
+    """Nanoseconds of passes of one deployment.
+
+    Amounts are per GPU of a stage, summed over stages: a pass goes through all of them. ``asked_of`` says whose batch a
+    query is, where attention is data parallel: that of one rank, the others taken to have the like, or of all ranks.
+
+    Raises:
+        GapscopeError: widths that do not fit each other or the model.
+    """
+
+    def __init__(self, deployment: Deployment, asked_of: AskedOf = "rank") -> None:
+        _check(deployment)
+        self.deployment, self.asked_of = deployment, asked_of
+        model, rates = deployment.model, Rates(deployment.part)
+        self._projections = projections(deployment, rates)
+        self._linear = LinearTime(deployment, rates)
+        self._mlp = MlpTime(deployment, rates)
+        self._experts = ExpertsTime(deployment, rates)
+        self._collectives = CollectivesTime(deployment)
+        self._attention = AttentionTime(deployment, rates)
+        self._norm = model.layers * NORM_MOVES * model.hidden * VALUE_BYTES / rates.elementwise
+        self._head = Gemm(rates, model.hidden, model.vocab / deployment.tp, rates.of("bf16"))
+        self._sampling = SAMPLING_MOVES * model.vocab * VALUE_BYTES / rates.elementwise
+        self.fixed = FixedCosts(deployment)
+
+    # Whole steps.
+
+    def decode_ns(self, batch: float, context: float, width: int = 1) -> float:
+        """A step in which ``batch`` requests of the engine, each with ``context`` tokens of KV, verify ``width`` each.
+
+        The whole step: fixed costs included, drafting not.
+        """
+        ranks = self.deployment.attention_dp
+        return float(self._total(self._work(0, 0, 0, batch, -(-batch // ranks) * context, width, "engine")))
+
+    def prefill_ns(self, prompts: float, tokens: float, context: float = 0.0) -> float:
+        """A step in which ``prompts`` of the engine compute ``tokens`` new tokens together, after ``context`` each."""
+        ranks = self.deployment.attention_dp
+        return float(self._total(self._work(prompts, tokens, -(-prompts // ranks) * context, 0, 0, 1, "engine")))
+
+    def totals(self, queries: PassQueries, width: int | None = None) -> npt.NDArray[np.float64]:
+        """Each query's pass, at the deployment's verify width where none is given."""
+        work = self._work(*_axes(queries), width or self.deployment.verify_width, self.asked_of)
+        return np.asarray(self._total(work), np.float64)
+
+    def parts(self, queries: PassQueries, width: int | None = None) -> dict[str, npt.NDArray[np.float64]]:
+        """Nanoseconds of each of :data:`PARTS`, an array per part with an element per query."""
+        work = self._work(*_axes(queries), width or self.deployment.verify_width, self.asked_of)
+        prompt_states, decode_states = self._linear.states(work)
+        fixed = self.fixed
+        found: dict[str, Any] = {
+            "projections": total(self._projections, work.tokens),
+            "linear": self._linear.products(work.tokens) + prompt_states + decode_states,
+            "mlp": self._mlp(work.all_tokens),
+            "experts": self._experts(work.all_tokens),
+            "norms": self._norm * work.tokens,
+            "collectives": self._collectives.by_tokens(work.tokens, work.all_tokens)
+            + self._collectives.of_contexts(work),
+            "prefill_attention": self._attention.prefill(work),
+            "decode_attention": self._attention.decode(work),
+            "head": self._head(work.rows),
+            "sampling": self._sampling * work.rows,
+            "kernels": fixed.kernels_ns,
+        }
+        gpu = sum(found.values())
+        mixed = (work.prompts > 0) & (work.decodes > 0)
+        found["host"] = fixed.host_ns
+        found["mixed_penalty"] = gpu * (fixed.mixed_factor - 1.0) * mixed
+        found["launch"] = larger(fixed.launch_ns - gpu - found["mixed_penalty"], 0.0)
+        n = len(queries)
+        return {name: np.broadcast_to(np.asarray(found[name], np.float64), n).copy() for name in PARTS}
+
+    # The same in the pieces that a replay keeps: each depends on few of the axes.
+
+    def by_tokens(self, tokens: Amount, all_tokens: Amount) -> Amount:
+        """All that depends on how many tokens are computed, by the rank and by the stage."""
+        return (
+            total(self._projections, tokens)
+            + self._linear.products(tokens)
+            + self._mlp(all_tokens)
+            + self._experts(all_tokens)
+            + self._norm * tokens
+            + self._collectives.by_tokens(tokens, all_tokens)
+        )
+
+    def by_rows(self, rows: Amount) -> Amount:
+        """The head and sampling."""
+        return self._head(rows) + self._sampling * rows
+
+    def of_prompts(self, work: Work) -> Amount:
+        """What prompts attend to."""
+        return self._attention.prefill(work) + self._linear.states(work)[0]
+
+    def of_decodes(self, work: Work) -> Amount:
+        """What decoding requests attend to."""
+        return self._attention.decode(work) + self._linear.states(work)[1] + self._collectives.of_contexts(work)
+
+    def finished(self, gpu: Amount, mixed: Amount) -> Amount:
+        """The pass, from what its GPUs compute and whether it has prompts and decodes."""
+        fixed = self.fixed
+        gpu = gpu + fixed.kernels_ns
+        if fixed.mixed_factor != 1.0:
+            gpu = gpu * (1.0 + (fixed.mixed_factor - 1.0) * mixed)
+        return (larger(gpu, fixed.launch_ns) if fixed.launch_ns else gpu) + fixed.host_ns
+
+    def _work(
+        self, prompts: Any, new: Any, prompt_kv: Any, decodes: Any, decode_kv: Any, width: float, asked_of: AskedOf
+    ) -> Work:
+        ranks = self.deployment.attention_dp
+        return work_of(prompts, new, prompt_kv, decodes, decode_kv, width=float(width), ranks=ranks, asked_of=asked_of)
+
+    def _total(self, work: Work) -> Amount:
+        gpu = self.by_tokens(work.tokens, work.all_tokens)
+        gpu = gpu + self.by_rows(work.rows) + self.of_prompts(work) + self.of_decodes(work)
+        return self.finished(gpu, (work.prompts > 0) & (work.decodes > 0))
+
+
+def _axes(queries: PassQueries) -> tuple[Any, Any, Any, Any, Any]:
+    q = queries
+    return q.prefill_requests, q.new_tokens, q.prefill_kv_tokens, q.decode_requests, q.decode_kv_tokens
+
+
+def _check(deployment: Deployment) -> None:
+    model, tp, ranks = deployment.model, deployment.tp, deployment.attention_dp
+    if tp % ranks or tp % deployment.ep:
+        raise GapscopeError(
+            f"{model.name} on tp={tp} GPUs per stage: expected a tp that attention_dp={ranks} and ep={deployment.ep} "
+            "divide."
+        )
+    split, heads, kv_heads = deployment.attention_tp, model.attention.heads, model.attention.kv_heads
+    if heads % split:
+        raise GapscopeError(
+            f"{model.name} has {heads} heads, which {split} GPUs (tp / attention_dp) cannot share: expected a divisor."
+        )
+    latent = model.attention.is_latent
+    if split % deployment.dcp or (deployment.dcp > 1 and not latent and split < kv_heads * deployment.dcp):
+        raise GapscopeError(
+            f"{model.name} with dcp={deployment.dcp} on {split} GPUs per sequence: expected a dcp that divides them "
+            f"and leaves each of the {1 if latent else kv_heads} KV heads a GPU."
+        )
+    if deployment.pp > model.layers:
+        raise GapscopeError(f"{model.name} has {model.layers} layers: expected pp of at most as many stages.")
