@@ -6,9 +6,12 @@ from engine.deployment.deployed import Deployment
 from engine.deployment.dtypes import DTYPES, dtype_bytes
 from engine.deployment.huggingface import from_huggingface
 from engine.deployment.kv import KvBytes, kv_bytes_per_token
+from engine.deployment.memory import MemoryLedger, memory_ledger
 from engine.deployment.model import Attention, Experts, LinearAttention, ModelShape, SparseAttention
+from engine.deployment.of_knobs import deployment_of
 from engine.deployment.part import Part
 from engine.deployment.presets import load_model, load_part, model_names, part_names, preset_folders
+from engine.deployment.weights import parameters, weight_bytes
 
 __all__ = [
     "DTYPES",
@@ -17,15 +20,20 @@ __all__ = [
     "Experts",
     "KvBytes",
     "LinearAttention",
+    "MemoryLedger",
     "ModelShape",
     "Part",
     "SparseAttention",
+    "deployment_of",
     "dtype_bytes",
     "from_huggingface",
     "kv_bytes_per_token",
     "load_model",
     "load_part",
+    "memory_ledger",
     "model_names",
+    "parameters",
     "part_names",
     "preset_folders",
+    "weight_bytes",
 ]

@@ -106,7 +106,7 @@ def _named(kind: Kind, name: str, files: Mapping[str, Path], trail: tuple[str, .
     near = get_close_matches(name.lower(), files, n=1, cutoff=0.3)
     hint = f" Did you mean {near[0]}?" if near else ""
     by = f" (named by {trail[-1]})" if trail else ""
-    raise GapscopeError(f"There is no {one} {name!r}{by}.{hint} `gapscope deployment list` names all of them.")
+    raise GapscopeError(f"There is no {one} {name!r}{by}.{hint} `gapscope {one} list` names all of them.")
 
 
 def _base_names(value: Any, word: str, path: Path) -> list[str]:
