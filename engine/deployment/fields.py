@@ -7,6 +7,9 @@ from typing import Any
 
 from engine.errors import GapscopeError
 
+LARGEST = 10**9
+"""No count in a config is larger."""
+
 
 class Fields:
     """A ``config.json`` under its many spellings; ``notes`` collects what it did not state, by field of the shape."""
@@ -44,8 +47,9 @@ class Fields:
             value = self._config.get(name)
             if value is None:
                 continue
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value) or value < 0:
-                raise GapscopeError(f"{self.where}: {name} is {value!r}, expected a whole number.")
+            whole = type(value) is int or (type(value) is float and value.is_integer())
+            if not whole or not 0 <= value <= LARGEST:
+                raise GapscopeError(f"{self.where}: {name} is {str(value)[:40]}, expected a whole number.")
             return int(value)
         return None
 

@@ -102,8 +102,10 @@ def _layer_kinds(fields: Fields, layers: int) -> list[str] | None:
     if kinds is None:
         return None
     for kind in kinds:
-        if kind not in _FULL | _WINDOW | _LINEAR and "sparse" not in str(kind):
-            raise fields.refuse(f"layer_types names {kind!r}, expected full, sliding, linear or sparse attention")
+        if str(kind) not in _FULL | _WINDOW | _LINEAR and "sparse" not in str(kind):
+            raise fields.refuse(
+                f"layer_types names {str(kind)[:40]!r}, expected full, sliding, linear or sparse attention"
+            )
     return [str(kind) for kind in kinds]
 
 
@@ -114,7 +116,7 @@ def linear_of(fields: Fields, layers: int) -> dict[str, Any] | None:
         GapscopeError: linear layers of a kind that is not priced.
     """
     kimi = fields.raw("linear_attn_config")
-    if isinstance(kimi, dict) and kimi.get("kda_layers"):
+    if isinstance(kimi, dict) and isinstance(kimi.get("kda_layers"), list) and kimi["kda_layers"]:
         inner = Fields(kimi, f"{fields.where}, linear_attn_config")
         heads = inner.count("num_heads")
         return {
@@ -257,7 +259,7 @@ def _schedule(fields: Fields, layers: int) -> list[int] | None:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise fields.refuse(f"compress_ratios is {value[:40]!r}, expected a list of whole numbers") from None
     if not isinstance(value, list) or not all(type(code) is int and code >= 0 for code in value):
         raise fields.refuse("compress_ratios is no list of whole numbers")

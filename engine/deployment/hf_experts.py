@@ -69,7 +69,7 @@ def _dense_layers(fields: Fields, layers: int) -> int:
     else:
         step = fields.maybe("decoder_sparse_step", "interleave_moe_layer_step", "moe_layer_interval") or 1
         only = fields.raw("mlp_only_layers")
-        dense = set(only) if isinstance(only, list) else set()
+        dense = only if isinstance(only, list) else []
         with_experts = sum((layer + 1) % step == 0 and layer not in dense for layer in range(first, layers))
     if layers - with_experts != first:
         fields.note("experts.dense_layers", f"{layers - with_experts} layers without experts, not all of them first")

@@ -91,7 +91,8 @@ def _of_group(groups: Any) -> str | None:
     weights = group.get("weights") if isinstance(group, Mapping) else None
     if not isinstance(weights, Mapping):
         return None
-    return _BITS.get((str(weights.get("type", "int")), weights.get("num_bits", 0)))
+    bits = weights.get("num_bits")
+    return _BITS.get((str(weights.get("type", "int")), bits)) if type(bits) is int else None
 
 
 def _leaves_attention(quantized: Mapping[str, Any]) -> bool:

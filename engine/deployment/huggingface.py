@@ -28,6 +28,7 @@ _BEYOND = {
     "hybrid_layer_pattern": "window layers with other heads than the rest",
 }
 """What a config says when its model has layers that a ``ModelShape`` cannot hold."""
+MOST_LAYERS = 10_000
 
 
 def is_huggingface(values: Mapping[str, Any]) -> bool:
@@ -62,6 +63,8 @@ def shape_mapping(config: Mapping[str, Any], where: str) -> dict[str, Any]:
         if fields.raw(key):
             raise GapscopeError(f"{where} has {key}, which means {what}: expected a decoder of attention layers only.")
     layers = fields.count("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+    if not 1 <= layers <= MOST_LAYERS:
+        raise fields.refuse(f"{layers:,} layers, expected from 1 to {MOST_LAYERS:,}")
     shape: dict[str, Any] = {
         "hidden": fields.count("hidden_size", "n_embd", "d_model", "dim"),
         "layers": layers,

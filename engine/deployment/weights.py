@@ -42,8 +42,8 @@ class _Layer:
 def parameters(model: ModelShape) -> dict[str, int]:
     """Parameters of the whole model by component; biases and scales of quantised weights are not counted.
 
-    MTP layers are counted apart, without the embedding and the head that they share with the model: most statements of a
-    model's size leave them out.
+    MTP layers are counted apart, without the embedding and the head that they share with the model: most statements of
+    a model's size leave them out.
     """
     counts = {name: count for name, (count, _) in _on_gpu(model, 1, 1, 1).items()}
     return {name: round(counts[name]) for name in COMPONENTS if counts.get(name)}

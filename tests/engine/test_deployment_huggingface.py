@@ -1,0 +1,192 @@
+"""A Hugging Face config becomes the shape of a model: every packaged model, other spellings, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hf_configs import CONFIGS
+
+from engine.deployment import from_huggingface, load_model, model_names
+from engine.errors import GapscopeError
+
+LLAMA = CONFIGS["llama-3.1-8b"]
+QWEN_MOE = CONFIGS["qwen3-30b-a3b"]
+GPT_OSS = CONFIGS["gpt-oss-120b"]
+
+
+def without(config: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in names}
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_packaged_model_is_what_its_config_says(name: str) -> None:
+    shape = from_huggingface(CONFIGS[name], name)
+    assert replace(shape, sources={}) == replace(load_model(name), sources={})
+
+
+def test_a_missing_head_dim_is_assumed_and_noted() -> None:
+    shape = from_huggingface(LLAMA)
+    assert shape.attention.head_dim == 4096 // 32
+    assert "head_dim is not stated" in shape.sources["attention.head_dim"]
+    with pytest.raises(GapscopeError, match="no multiple of 30 heads"):
+        from_huggingface(LLAMA | {"num_attention_heads": 30, "num_key_value_heads": 30})
+
+
+def test_the_name_is_given_or_the_configs_own() -> None:
+    assert from_huggingface(LLAMA).name == "llama"
+    assert from_huggingface(LLAMA | {"_name_or_path": "meta-llama/Llama-3.1-8B"}).name == "Llama-3.1-8B"
+    assert from_huggingface(LLAMA, "mine").name == "mine"
+
+
+def test_without_kv_heads_each_head_has_its_own() -> None:
+    shape = from_huggingface(without(LLAMA, "num_key_value_heads"))
+    assert shape.attention.kv_heads == 32
+    assert "attention.kv_heads" in shape.sources
+
+
+def test_layers_with_experts_at_a_step_are_counted() -> None:
+    # Of layers 0..47 every second has experts (1, 3, ...), and layer 5 is among the exceptions: 23 have them.
+    shape = from_huggingface(QWEN_MOE | {"decoder_sparse_step": 2, "mlp_only_layers": [5]})
+    assert shape.experts is not None
+    assert (shape.experts.dense_layers, shape.dense_width) == (25, 6144)
+    assert "not all of them first" in shape.sources["experts.dense_layers"]
+
+
+def test_experts_can_be_spelt_otherwise() -> None:
+    mixtral = LLAMA | {"model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
+    shape = from_huggingface(mixtral)
+    assert shape.experts is not None
+    assert (shape.experts.count, shape.experts.topk, shape.experts.width, shape.dense_width) == (8, 2, 14336, 0)
+    # Llama 4: every second layer has experts, beside which one shared expert works; dense layers are wider.
+    llama4 = LLAMA | {
+        "model_type": "llama4_text",
+        "num_local_experts": 128,
+        "num_experts_per_tok": 1,
+        "intermediate_size": 8192,
+        "intermediate_size_mlp": 16384,
+        "interleave_moe_layer_step": 2,
+    }
+    shape = from_huggingface(llama4)
+    assert shape.experts is not None
+    assert (shape.experts.dense_layers, shape.experts.shared_width, shape.dense_width) == (16, 8192, 16384)
+
+
+def test_transformers_own_names_of_minimax_give_the_same_shape() -> None:
+    nested = CONFIGS["minimax-m3"]
+    text = without(nested["text_config"], "moe_layer_freq", "sparse_attention_config") | {
+        "layer_types": ["full_attention"] * 3 + ["minimax_m3_sparse"] * 57,
+        "mlp_layer_types": ["dense"] * 3 + ["sparse"] * 57,
+        "index_n_heads": 4,
+        "index_head_dim": 128,
+        "index_block_size": 128,
+        "index_topk_blocks": 16,
+    }
+    flat = from_huggingface(nested | {"text_config": text})
+    assert replace(flat, sources={}) == replace(from_huggingface(nested), sources={})
+
+
+def test_windows_without_named_layers() -> None:
+    older = without(GPT_OSS, "layer_types")
+    assert from_huggingface(older).window_layers == 18
+    mistral = LLAMA | {"model_type": "mistral", "sliding_window": 4096}
+    shape = from_huggingface(mistral)
+    assert (shape.window_layers, shape.window, shape.full_layers) == (32, 4096, 0)
+    qwen2 = LLAMA | {"model_type": "qwen2", "sliding_window": 4096, "max_window_layers": 28}
+    assert from_huggingface(qwen2 | {"use_sliding_window": False}).window_layers == 0
+    assert from_huggingface(qwen2 | {"use_sliding_window": True}).window_layers == 4
+    gemma3 = LLAMA | {"model_type": "gemma3_text", "sliding_window": 1024, "sliding_window_pattern": 6}
+    assert from_huggingface(gemma3).full_layers == 5  # layers 6, 12, 18, 24 and 30 of 32
+
+
+def test_a_schedule_can_be_text_and_must_cover_the_layers() -> None:
+    flash = CONFIGS["deepseek-v4-flash"]
+    as_text = from_huggingface(flash | {"compress_ratios": str(flash["compress_ratios"])})
+    assert as_text.sparse == from_huggingface(flash).sparse
+    assert as_text.sparse is not None
+    assert as_text.sparse.schedule.count(4) == 21
+    assert "sparse.schedule" not in as_text.sources  # the one entry beyond the layers is the MTP layer's
+    more = from_huggingface(flash | {"compress_ratios": flash["compress_ratios"] + [0]})
+    assert "2 entries beyond the 43 layers" in more.sources["sparse.schedule"]
+    with pytest.raises(GapscopeError, match="compress_ratios has 40 entries for 43 layers"):
+        from_huggingface(flash | {"compress_ratios": flash["compress_ratios"][:40]})
+    with pytest.raises(GapscopeError, match="expected a list of whole numbers"):
+        from_huggingface(flash | {"compress_ratios": "every fourth"})
+
+
+@pytest.mark.parametrize(
+    ("quantization", "weights", "experts"),
+    [
+        ({"quant_method": "fp8"}, "fp8", None),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "fp8", None),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "nvfp4", None),
+        ({"quant_method": "awq", "bits": 4}, "int4", None),
+        ({"quant_method": "gptq", "bits": 8}, "int8", None),
+        ({"quant_method": "compressed-tensors", "format": "nvfp4-pack-quantized"}, "nvfp4", None),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {"g": {"weights": {"type": "float", "num_bits": 8}}},
+            },
+            "fp8",
+            None,
+        ),
+        ({"quant_method": "mxfp4", "modules_to_not_convert": ["model.layers.*.self_attn"]}, "bf16", "mxfp4"),
+        (None, "bf16", None),
+    ],
+)
+def test_number_formats(quantization: dict[str, Any] | None, weights: str, experts: str | None) -> None:
+    shape = from_huggingface(QWEN_MOE | {"quantization_config": quantization})
+    assert (shape.weight_dtype, shape.expert_dtype) == (weights, experts)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"quantization_config": {"quant_method": "quark"}}, "quark states no number format"),
+        ({"hidden_size": None}, "has no hidden_size: expected a whole number"),
+        ({"num_hidden_layers": 32.5}, "num_hidden_layers is 32.5, expected a whole number"),
+        ({"num_attention_heads": True}, "num_attention_heads is True"),
+        ({"num_key_value_heads": 5}, "32 heads cannot share 5 kv_heads"),
+        ({"hybrid_override_pattern": "M*M-"}, "state-space layers"),
+        ({"layer_types": ["mamba"] * 32}, "layer_types names 'mamba'"),
+        ({"layer_types": ["full_attention"] * 3}, "layer_types has 3 entries for 32 layers"),
+        ({"layer_types": ["sliding_attention"] * 32}, "no sliding_window says how wide"),
+        ({"attn_type_list": [0] * 32}, "lightning attention"),
+        ({"num_local_experts": 8, "num_experts_per_tok": 9}, "9 of 8 experts"),
+        ({"expert_dtype": "fp5"}, "expert_dtype is 'fp5'"),
+    ],
+)
+def test_what_it_cannot_tell_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(GapscopeError, match=message) as refused:
+        from_huggingface(LLAMA | change)
+    assert str(refused.value).startswith("The Hugging Face config of llama")
+    assert "\n" not in str(refused.value)
+
+
+def leaves(config: dict[str, Any]) -> list[tuple[str, ...]]:
+    found: list[tuple[str, ...]] = []
+    for key, value in config.items():
+        found.append((key,))
+        if isinstance(value, dict):
+            found += [(key, *path) for path in leaves(value)]
+    return found
+
+
+def altered(config: dict[str, Any], path: tuple[str, ...], value: Any) -> dict[str, Any]:
+    inner = altered(config[path[0]], path[1:], value) if len(path) > 1 else value
+    return config | {path[0]: inner}
+
+
+@pytest.mark.parametrize(
+    "name", ["kimi-k2.5", "kimi-k3", "minimax-m3", "qwen3.5-35b-a3b", "deepseek-v4-pro", "glm-5.2"]
+)
+@pytest.mark.parametrize(
+    "value", [None, -1, 0, 1, 10**12, 0.5, float("nan"), float("inf"), True, "x", "[1]", [], [[]], [1], {}, {"a": []}]
+)
+def test_whatever_a_field_holds_it_is_read_or_refused(name: str, value: Any) -> None:
+    for path in leaves(CONFIGS[name]):
+        with contextlib.suppress(GapscopeError):
+            from_huggingface(altered(CONFIGS[name], path, value))
