@@ -10,6 +10,7 @@ import numpy.typing as npt
 from dashboard.queries.passes import AXES
 from dashboard.store import Store
 from engine import knobs
+from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.timing import PassQueries, PassTimeSource, build_timing, model_for
 
@@ -32,7 +33,7 @@ def timing_of(store: Store, run_id: str) -> PassTimeSource | None:
         # A curve is drawn beyond the domain as well, whatever the replay was told to do there.
         values = knobs.resolve(known | {"on_refused": "clamp"} if known.get("on_refused") == "abort" else known)
         # A curve has no order of its own either.
-        return build_timing(values | {"measured_match": "geometry"}, model)
+        return build_timing(values | {"measured_match": "geometry"}, model, preset_folders(store.roots))
 
     found: PassTimeSource | None = store.remember(("timing", run_id), build)
     return found

@@ -270,6 +270,8 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "corrections": _f("corrections"),
         "parameters": _f("parameters"),
         "hold_out": _f("hold-out error"),
+        "deployment": _f("deployment that passes are priced for"),
+        "fallback": _f("what answers refused queries"),
     },
 }
 

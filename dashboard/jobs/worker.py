@@ -27,6 +27,7 @@ from dashboard import jobs
 from dashboard.jobs import importing
 from engine import knobs as knob_table
 from engine.bundle import Bundle, find_bundle, measured_runs, slugify
+from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.ladder import build_ladder
 from engine.replay import Canceled, knobs_from_run, replay
@@ -115,6 +116,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
         values,
         model,
         store=store,
+        presets=preset_folders(stores),
         title=spec["title"],
         slug=slugify(slug),
         like=like,
@@ -134,7 +136,7 @@ def _found(stores: Sequence[Path], run_id: str | None) -> Bundle | None:
 
 def _model(base: Bundle, stores: Sequence[Path], sources: Sequence[str], timing: str) -> dict[str, Any] | None:
     """The model of the base replay, one fitted on the passes that the job names, or recorded passes as they are."""
-    if timing == "fixed":
+    if timing in ("fixed", "analytic"):
         return None
     if timing == "measured":
         return model_for(base, stores)

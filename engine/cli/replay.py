@@ -25,10 +25,12 @@ def add_replay(commands: Commands) -> None:
         "simulate a deployment under a workload and write what happened as a run",
         "What is replayed comes from a run's own record (--like) or from --trace and --set. How long passes take\n"
         "comes from a model (--model), from passes to fit on (--fit), from the recorded passes of --like themselves\n"
-        "(--timing measured), from constants (--timing fixed), or is that of the replay which --like names.\n"
+        "(--timing measured), from what a named deployment can do (--timing analytic), from constants (fixed),\n"
+        "or is that of the replay which --like names.\n"
         "Prints the run's id. Interrupting it writes nothing.\n\n"
         "  gapscope replay --like ample8 --fit fpm_sweep --fit ample8:warmup\n"
         "  gapscope replay --like tight8 --model tight8.timing.json --set kv_blocks=448 --title 'twice the pool'\n"
+        "  gapscope replay --like ample8 --timing analytic --set part=h100-sxm --set model_preset=qwen3-8b\n"
         "  gapscope replay --trace mooncake.jsonl --timing fixed --set lanes=32 --set lane_assignment=cursor\n"
         "  gapscope replay --like ample8 --fit fpm_sweep --dry-run",
         parents=[store_options()],
@@ -37,7 +39,7 @@ def add_replay(commands: Commands) -> None:
     parser.add_argument("--like", metavar="RUN", help="replay this run's deployment and workload")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the workload (default: that of --like)")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a knob (see below)")
-    parser.add_argument("--timing", choices=("fpm", "measured", "fixed"), help="short for --set timing=...")
+    parser.add_argument("--timing", choices=knob_table.BY_NAME["timing"].choices, help="short for --set timing=...")
     parser.add_argument(
         "--fit", action="append", default=[], metavar="RUN[:PHASE,...]", help="fit the timing on these passes"
     )
@@ -50,6 +52,7 @@ def add_replay(commands: Commands) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     from engine.bundle import measured_runs
+    from engine.deployment import preset_folders
     from engine.replay import knobs_from_run, replay, resolve_host_terms
     from engine.timing import build_timing
     from engine.traces import keep_trace, load_trace, stored_trace
@@ -61,7 +64,8 @@ def _replay(arguments: argparse.Namespace) -> int:
     values = knob_table.resolve(changes, base)
     digest = "" if arguments.trace else _trace_digest(like)
     model = _model(arguments, like, stores, values["timing"])
-    build_timing(values, model)  # says what is missing before anything is read
+    presets = preset_folders(stores)
+    build_timing(values, model, presets)  # says what is missing before anything is read
     trace = load_trace(arguments.trace) if arguments.trace else stored_trace(stores, digest)
     if arguments.dry_run:
         resolved = resolve_host_terms(values, model)
@@ -84,6 +88,7 @@ def _replay(arguments: argparse.Namespace) -> int:
             values,
             model,
             store=stores[-1],
+            presets=presets,
             title=arguments.title,
             like=_stood_for(like, stores) if like and is_replay else like,
             held=measured_runs(stores),
@@ -144,7 +149,7 @@ def _model(
         if arguments.model or arguments.fit:
             raise GapscopeError("timing=measured takes the recorded passes of --like: leave out --model and --fit.")
         return model_for(like, stores) if like else None
-    if timing == "fixed":
+    if timing in ("fixed", "analytic"):
         return None
 
     if arguments.model and arguments.fit:

@@ -117,7 +117,7 @@ KNOBS: tuple[Knob, ...] = (
         float,
         -1.0,
         "client",
-        "a request's scheduled time to its dispatch; negative: as fitted (0 for fixed timing)",
+        "a request's scheduled time to its dispatch; negative: as fitted (0 where nothing was)",
         "ms",
         -1,
         60_000,
@@ -127,8 +127,8 @@ KNOBS: tuple[Knob, ...] = (
         float,
         -1.0,
         "client",
-        "dispatch (or cancel) to the engine, which takes it between two passes; negative: as fitted (0 for fixed "
-        "timing)",
+        "dispatch (or cancel) to the engine, which takes it between two passes; negative: as fitted (0 where "
+        "nothing was)",
         "ms",
         -1,
         60_000,
@@ -138,7 +138,7 @@ KNOBS: tuple[Knob, ...] = (
         float,
         -1.0,
         "client",
-        "end of a pass to its tokens at the client; frees nothing later; negative: as fitted (0 for fixed timing)",
+        "end of a pass to its tokens at the client; frees nothing later; negative: as fitted (0 where nothing was)",
         "ms",
         -1,
         60_000,

@@ -10,8 +10,9 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "fpm",
         "timing",
-        "fpm: fitted on measured passes; measured: the recorded passes of the run itself; fixed: the constants below",
-        choices=("fpm", "measured", "fixed"),
+        "fpm: fitted on measured passes; measured: the recorded passes of the run itself; analytic: from what the "
+        "deployment below can compute and move; fixed: the constants below",
+        choices=("fpm", "measured", "analytic", "fixed"),
     ),
     Knob(
         "measured_match",
@@ -27,8 +28,8 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "clamp",
         "timing",
-        "what to do with a query outside the measured domain",
-        choices=("clamp", "extrapolate", "abort"),
+        "what to do with a query outside the measured domain; analytic: price it as timing=analytic would",
+        choices=("clamp", "extrapolate", "abort", "analytic"),
     ),
     Knob(
         "mixed_composition",
@@ -53,7 +54,7 @@ KNOBS: tuple[Knob, ...] = (
         float,
         -1.0,
         "timing",
-        "host time between passes; negative: as fitted (0 for fixed timing)",
+        "host time between passes; negative: as fitted (0 where nothing was)",
         "ms",
         -1,
         60_000,

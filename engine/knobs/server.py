@@ -220,7 +220,8 @@ KNOBS: tuple[Knob, ...] = (
         float,
         0.0,
         "speculation",
-        "what drafting adds per draft token, as a share of a pass that decodes one token of the same requests",
+        "what drafting adds per draft token, as a share of a pass that decodes one token of the same requests; 0: "
+        "nothing, or what the drafter computes (timing=analytic)",
         "",
         0,
         10,

@@ -7,10 +7,12 @@ from typing import Any
 
 from engine.errors import GapscopeError
 from engine.knobs.settle import drop
-from engine.knobs.table import DEPLOYMENT
+from engine.knobs.table import BY_NAME, DEPLOYMENT
 
 DEPLOYMENT_TIMINGS = ("analytic",)
 """Values of ``timing`` that price passes from what is deployed."""
+COVERING_TIMINGS = ("fpm",)
+"""Those that refuse what they do not cover, so that another source may answer it."""
 
 
 def prices_deployment(values: Mapping[str, Any]) -> bool:
@@ -23,9 +25,18 @@ def settle_deployment(values: dict[str, Any], changes: Mapping[str, Any]) -> Non
 
     A run's own record names its widths (``tp`` and others), so they are refused only where they were asked for.
     """
+    timing = values["timing"]
+    if values["on_refused"] == "analytic" and timing not in COVERING_TIMINGS:
+        if timing in DEPLOYMENT_TIMINGS or "on_refused" not in changes:
+            values["on_refused"] = BY_NAME["on_refused"].default
+        else:
+            raise GapscopeError(
+                f"Knob on_refused=analytic has no effect with timing={timing}, which refuses nothing that another "
+                "source could answer: expected clamp."
+            )
     if not prices_deployment(values):
         for name in DEPLOYMENT:
-            drop(values, changes, name, f"timing={values['timing']} and on_refused={values['on_refused']}")
+            drop(values, changes, name, f"timing={timing} and on_refused={values['on_refused']}")
         return
     for name, what in (("part", "part"), ("model_preset", "model")):
         if not values[name]:
@@ -57,5 +68,5 @@ def settle_deployment(values: dict[str, Any], changes: Mapping[str, Any]) -> Non
             "Knob spec_method=draft_model: expected the draft model by its preset (draft_preset), or what a draft "
             "costs (spec_draft_cost)."
         )
-    if values["timing"] == "analytic":
+    if timing == "analytic":
         drop(values, changes, "spec_pricing", "timing=analytic, which prices the width of a verification")

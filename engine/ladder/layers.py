@@ -11,6 +11,7 @@ from typing import Any
 
 from engine import knobs as knob_table
 from engine.bundle import Bundle
+from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.ladder.recording import recorded_batches, recorded_turns
 from engine.ladder.rungs import BUILT
@@ -73,7 +74,8 @@ class Pair:
 
     def rungs(self) -> Iterator[tuple[int, Layers | None, str]]:
         """Rung by rung what it is made of, or in a sentence why there is none; those after it do without that layer."""
-        layers = Layers(self.own, build_timing(self.own, self._own_model), self._own_model)
+        timing = build_timing(self.own, self._own_model, preset_folders(self._stores))
+        layers = Layers(self.own, timing, self._own_model)
         takes = (self._pool, self._arrivals, self._reuse, self._durations, self._batches)
         for rung, take in zip(BUILT, takes, strict=True):
             try:

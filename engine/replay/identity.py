@@ -24,7 +24,11 @@ NOT_ASSUMED = frozenset(
     ("launch", "overlay_files", "patches", "distribution", "packages", "load", "placement", "host", "os", "seed")
 )
 """Facts of that group that belong to the recording alone."""
+ASSUMED_ANYWHERE = ("tokenizer",)
+"""The same where a deployment is priced that the knobs name: what ran elsewhere says nothing of it."""
 KNOB_GROUPS = ("client", "capacity", "scheduler", "topology")
+UNFITTED = ("fixed", "analytic")
+"""Values of the knob ``timing`` that rest on no measured pass."""
 FREE_KNOBS = frozenset({"core"})
 """Knobs that change how a replay is computed but nothing in it: no part of its identity."""
 NAMED_ALWAYS = frozenset(
@@ -138,10 +142,12 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     """The identity record of a replay: settings as simulated, the deployment as assumed from ``like``."""
     like, counterfactual = about.get("like"), about.get("counterfactual")
     identity, values, program = Identity(), result.knobs, f"gapscope {package_version()}"
-    unused = _unused(values)
+    unused, described = _unused(values), result.timing.describe()
+    regime = described.get("regime")  # of a source that prices a named deployment
+    assumed = ASSUMED_GROUPS if regime is None else ASSUMED_ANYWHERE
     if like is not None:
         for group, name, field in like.identity:
-            if group in ASSUMED_GROUPS and name not in NOT_ASSUMED and name in FIELDS.get(group, {}):
+            if group in assumed and name not in NOT_ASSUMED and name in FIELDS.get(group, {}):
                 identity.set(group, name, field.value, f"assumed, as of {like.run_id}")
     engine = values["engine"]
     identity.set("source", "engine", engine, f"simulated by the {CORES[engine]} core of {program}")
@@ -187,6 +193,9 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     if scope is not None and values["timing"] == "fpm":
         identity.set("telemetry", "fpm_scope", scope, f"assumed, as of {like.run_id if like else ''}")
     _set_timing(identity, result, model)
+    if regime is not None:
+        _set_all(identity, "knobs of the deployment", regime)
+        identity.set("hardware", "count", regime["hardware"]["count"] * values["replicas"], "tp, pp and replicas")
     if counterfactual is not None:
         counterfactual.describe(identity)
     return identity
@@ -281,14 +290,25 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
         "hold_out": described.get("holdout"),
         "corrections": described.get("levels"),
         "parameters": described.get("constants"),
+        "deployment": _deployed(described),
+        "fallback": _deployed(described.get("fallback") or {}),
     }
     sources = ((model or {}).get("lineage") or {}).get("sources")
-    if sources and values["timing"] != "fixed":
+    if sources and values["timing"] not in UNFITTED:
         fields["fitted_on"] = [{"run_id": s["run_id"], "phases": s["phases"]} for s in sources]
         fields["data_digests"] = {s["run_id"]: s["tables"] for s in sources}
     for name, value in fields.items():
         if value is not None:
             identity.set("timing", name, value, "timing model" if name not in values else f"knob {name}")
+
+
+def _deployed(described: Mapping[str, Any]) -> str | None:
+    """The deployment that a source priced, in words; its figures are in the lineage."""
+    deployment = described.get("deployment")
+    if deployment is None:
+        return None
+    gpus = deployment["tp"] * deployment["pp"]
+    return f"{deployment['model']['name']} on {gpus} {deployment['part']['name']}, {described['kind']}"
 
 
 def changed_knobs(result: ReplayResult, about: About) -> dict[str, dict[str, Any]]:
@@ -315,7 +335,7 @@ def lineage_of(
     """
     like, counterfactual = about.get("like"), about.get("counterfactual")
     changed = changed_knobs(result, about)
-    fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] != "fixed" else ()
+    fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] not in UNFITTED else ()
     config = {name: value for name, value in result.knobs.items() if name not in _unused(result.knobs)}
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return replay_lineage(

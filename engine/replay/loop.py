@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -207,6 +207,7 @@ def replay(
     model: Mapping[str, Any] | None = None,
     *,
     store: Path,
+    presets: Sequence[Path] = (),
     progress: Progress | None = None,
     cancel: Callable[[], bool] | None = None,
     **about: Unpack[About],
@@ -216,8 +217,9 @@ def replay(
     Args:
         trace: the workload.
         knobs: changes to the defaults, or a complete set.
-        model: a timing model (:mod:`engine.timing`), unless ``timing=fixed``.
+        model: a timing model (:mod:`engine.timing`), unless ``timing`` is fixed or analytic.
         store: the folder that gets the bundle.
+        presets: folders with a user's parts and models.
         progress: see :data:`Progress`.
         cancel: asked a few times per second; True ends the replay with nothing written.
         about: what the bundle says besides what happened.
@@ -227,7 +229,7 @@ def replay(
         Canceled: ``cancel`` said so.
     """
     values = knob_table.resolve(knobs)
-    timing = build_timing(values, model)
+    timing = build_timing(values, model, presets)
     if cancel and cancel():
         raise Canceled
     result = simulate(trace, values, timing, model, progress, cancel)

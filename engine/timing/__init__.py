@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 from engine.timing import fixed, fpm, measured
-from engine.timing.contract import PassQueries, PassTimes, PassTimeSource
+from engine.timing.analytic import source as analytic
+from engine.timing.chain import ChainTiming
+from engine.timing.contract import Covering, PassQueries, PassTimes, PassTimeSource
 from engine.timing.coverage import domain
 from engine.timing.fitting import fit
 from engine.timing.measured import measured_model, model_for
@@ -29,21 +32,33 @@ __all__ = [
     "save_model",
 ]
 
-SOURCES: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any] | None], PassTimeSource]] = {
+SOURCES: dict[str, Callable[..., PassTimeSource]] = {
     "fpm": fpm.build,
+    "analytic": analytic.build,
     "fixed": fixed.build,
     "measured": measured.build,
 }
 """What the knob ``timing`` can ask for: a builder from (knobs, model) each."""
+FROM_PRESETS = frozenset({"analytic"})
+"""Those whose builder takes the folders of a user's presets besides."""
 
 
-def build_timing(knobs: Mapping[str, Any], model: Mapping[str, Any] | None = None) -> PassTimeSource:
+def build_timing(
+    knobs: Mapping[str, Any], model: Mapping[str, Any] | None = None, presets: Sequence[Path] = ()
+) -> PassTimeSource:
     """The source that ``knobs`` ask for; the only place where one is constructed.
 
     ``knobs`` are complete and checked (:func:`engine.knobs.resolve`). ``model`` is what :func:`fit` (fpm) or
-    :func:`measured_model` (measured) returned; the ``fixed`` source takes none.
+    :func:`measured_model` (measured) returned; the ``fixed`` and ``analytic`` sources take none. ``presets`` are the
+    folders of a user's parts and models (:func:`engine.deployment.preset_folders`). With ``on_refused=analytic`` what
+    the source refuses is answered by the analytic one.
 
     Raises:
-        GapscopeError: ``timing`` needs a model and there is none, or one of another kind or version.
+        GapscopeError: ``timing`` needs a model and there is none, or one of another kind or version; an unknown preset.
     """
-    return priced(SOURCES[knobs["timing"]](knobs, model), knobs)
+    kind = knobs["timing"]
+    more = (presets,) if kind in FROM_PRESETS else ()
+    source = priced(SOURCES[kind](knobs, model, *more), knobs)
+    if knobs["on_refused"] == "analytic":
+        return ChainTiming(cast(Covering, source), analytic.build(knobs, None, presets))
+    return source

@@ -13,6 +13,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 import numpy.typing as npt
 
+from engine.errors import GapscopeError
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -95,6 +97,17 @@ class PassTimeSource(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """JSON-ready identity and lineage: kind, data digests, runs and phases fitted on, corrections, hold-out."""
+
+
+class Refused(GapscopeError):
+    """A query lies outside what a source covers."""
+
+
+class Covering(PassTimeSource, Protocol):
+    """A source that can be followed by another: of a query that it refuses, ``pass_ns`` raises :class:`Refused`."""
+
+    def marked(self, queries: PassQueries) -> PassTimes:
+        """As ``explain``, but a query that is refused has that resolution, and any times."""
 
 
 def decode_run(

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
-from engine.timing.contract import Ints, PassQueries, PassTimes
+from engine.timing.contract import Ints, PassQueries, PassTimes, Refused
 from engine.timing.model_file import check_model
 from engine.timing.rows import CLASSES
 from engine.timing.sites import Place, Site, Sites, decode_line, decode_starts
@@ -70,7 +70,8 @@ class FpmTiming:
     """Prices passes from one variant (one mixed composition) of a fitted model.
 
     ``on_refused`` says what becomes of a query outside the measured domain: ``clamp`` prices the nearest measured
-    point, ``extrapolate`` the smooth base at the query with the nearest ratio, ``abort`` raises. Answers are memoised
+    point, ``extrapolate`` the smooth base at the query with the nearest ratio, ``abort`` raises (and so does
+    ``analytic``: another source answers then). Answers are memoised
     per geometry, so an instance belongs to one replay.
     """
 
@@ -96,7 +97,9 @@ class FpmTiming:
         for batch, kv, ns, _ in variant["exact_decode"]:
             self._exact_decode.setdefault(batch, {})[kv] = ns
         self._own_geometry = on_refused == "extrapolate"
-        self._outside = {"clamp": CLAMPED, "extrapolate": EXTRAPOLATED, "abort": REFUSED}[on_refused]
+        self._outside = {"clamp": CLAMPED, "extrapolate": EXTRAPOLATED, "abort": REFUSED, "analytic": REFUSED}[
+            on_refused
+        ]
         self._prefill_memo: dict[tuple[int, int, int], tuple[float, int, Place | None]] = {}
         self._rows: dict[int, tuple[list[int], list[Priced | None]]] = {}
         self._outside_memo: dict[tuple[int, int], Priced] = {}
@@ -161,6 +164,15 @@ class FpmTiming:
 
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays, with parts, resolution and the sites they were read from."""
+        times = self.marked(queries)
+        refused = np.flatnonzero(times.resolution == REFUSED)
+        if len(refused):
+            i = int(refused[0])
+            self._refuse(*(int(getattr(queries, axis)[i]) for axis in PassQueries.__slots__))
+        return times
+
+    def marked(self, queries: PassQueries) -> PassTimes:
+        """See :class:`engine.timing.contract.Covering`."""
         n = len(queries)
         has_prefill, has_decode = queries.prefill_requests > 0, queries.decode_requests > 0
         level = np.where(has_prefill, np.where(has_decode, self._level[2], self._level[0]), self._level[1])
@@ -185,10 +197,6 @@ class FpmTiming:
             named = [names.setdefault(_told("prefill", a[2]), len(names)) for a in answers]
             prefill_where[has_prefill] = np.array(named)[inverse]
         resolution = np.minimum(resolution, decode_resolution)
-        refused = np.flatnonzero(resolution == REFUSED)
-        if len(refused):
-            i = int(refused[0])
-            self._refuse(*(int(getattr(queries, axis)[i]) for axis in PassQueries.__slots__))
         prefill_ns = np.floor(prefill * level + 0.5).astype(np.int64)
         decode_ns = np.floor(decode * level + 0.5).astype(np.int64)
         sites, site_names = _pair_names(prefill_where, list(names), *decode_where)
@@ -291,7 +299,7 @@ class FpmTiming:
 
     def _refuse(self, prompts: int, tokens: int, kv: int, decodes: int, decode_kv: int) -> None:
         batches = self._decode.batches
-        raise GapscopeError(
+        raise Refused(
             f"Pass of {prompts} prefill requests ({tokens} new tokens, {kv} KV) and {decodes} decode requests "
             f"({decode_kv} KV) lies outside the measured domain (prefill batches {self._prefill.batches[0]} to "
             f"{self._prefill.batches[-1]}, decode batches {batches[0]} to {batches[-1]}): fit on passes that cover "

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-from engine.timing.contract import PassQueries, PassTimes, PassTimeSource, decode_run
+from engine.bundle.schema import RESOLUTIONS
+from engine.timing.contract import Covering, PassQueries, PassTimes, PassTimeSource, decode_run
+
+REFUSED = RESOLUTIONS.index("refused")
 
 
 def priced(source: PassTimeSource, knobs: Mapping[str, Any]) -> PassTimeSource:
-    """The source as the speculation that ``knobs`` ask for wants it; itself where there is none."""
+    """The source as the speculation that ``knobs`` ask for wants it; itself where there is none.
+
+    A source with a true ``knows_width`` prices verification and drafting itself and is left as it is.
+    """
     tokens, pricing, cost = (knobs[name] for name in ("spec_tokens", "spec_pricing", "spec_draft_cost"))
-    if not tokens:
+    if not tokens or getattr(source, "knows_width", False):
         return source
     return VerifyTiming(source, tokens, pricing, cost) if cost else FreeDrafts(source, tokens, pricing, cost)
 
@@ -53,15 +59,24 @@ class VerifyTiming:
 
     def explain(self, queries: PassQueries) -> PassTimes:
         """See :class:`PassTimeSource`; drafting counts as decoding."""
-        times = self._source.explain(replace(queries, decode_requests=queries.decode_requests * self._width))
+        return self._answered(queries, self._source.explain)
+
+    def marked(self, queries: PassQueries) -> PassTimes:
+        """See :class:`engine.timing.contract.Covering`, which the source must be; drafting may be refused too."""
+        return self._answered(queries, cast(Covering, self._source).marked)
+
+    def _answered(self, queries: PassQueries, answer: Callable[[PassQueries], PassTimes]) -> PassTimes:
+        times = answer(replace(queries, decode_requests=queries.decode_requests * self._width))
         at = np.flatnonzero(queries.decode_requests)
         if not self._drafting or not len(at):
             return times
         none = np.zeros(len(at), np.int64)
         alone = PassQueries(none, none, none, queries.decode_requests[at], queries.decode_kv_tokens[at])
-        decode_ns = times.decode_ns.copy()
-        decode_ns[at] += np.floor(self._drafting * self._source.explain(alone).total_ns + 0.5).astype(np.int64)
-        return replace(times, decode_ns=decode_ns)
+        plain = answer(alone)
+        decode_ns, resolution = times.decode_ns.copy(), times.resolution.copy()
+        decode_ns[at] += np.floor(self._drafting * plain.total_ns + 0.5).astype(np.int64)
+        resolution[at[plain.resolution == REFUSED]] = REFUSED
+        return replace(times, decode_ns=decode_ns, resolution=resolution)
 
     def describe(self) -> dict[str, Any]:
         """The source's own description, with what verification adds."""

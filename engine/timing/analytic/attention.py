@@ -110,7 +110,7 @@ class AttentionTime:
             held = cached + new
             if self._scale is not None:
                 seen = self._scale.bounded(larger(seen, 1.0))
-                held = prompts * self._scale.bounded(larger(held / prompts, 1.0))
+                held = work.prompts * self._scale.bounded(larger(held / prompts, 1.0))
             time = time + self._full * self._layer(self._prefill, held, new, new * seen)
             if self._up is not None:
                 time = time + self._up(cached) * (cached > 0)

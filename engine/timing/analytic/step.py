@@ -21,6 +21,7 @@ from engine.timing.analytic.fixed_costs import FixedCosts
 from engine.timing.analytic.linear import LinearTime
 from engine.timing.analytic.projections import projections
 from engine.timing.analytic.roofline import VALUE_BYTES, Gemm, Rates, total
+from engine.timing.analytic.sparse import Scale
 from engine.timing.analytic.work import AskedOf, Work, work_of
 from engine.timing.contract import PassQueries
 
@@ -28,6 +29,8 @@ NORM_MOVES = 8.0
 """Vectors read and written per token and layer: two norms, each reads and writes the residual and what is added."""
 SAMPLING_MOVES = 2.0
 """Times that a row of logits is gone over."""
+MOST_KEPT = 100_000
+"""Counts of tokens whose price an instance keeps."""
 PARTS = (
     "projections",
     "linear",
@@ -71,6 +74,7 @@ class StepModel:
         self._head = Gemm(rates, model.hidden, model.vocab / deployment.tp, rates.of("bf16"))
         self._sampling = SAMPLING_MOVES * model.vocab * VALUE_BYTES / rates.elementwise
         self.fixed = FixedCosts(deployment)
+        self._kept: dict[tuple[float, float], float] = {}
 
     # Whole steps.
 
@@ -80,21 +84,21 @@ class StepModel:
         The whole step: fixed costs included, drafting not.
         """
         ranks = self.deployment.attention_dp
-        return float(self._total(self._work(0, 0, 0, batch, -(-batch // ranks) * context, width, "engine")))
+        return float(self.priced(self._work(0, 0, 0, batch, -(-batch // ranks) * context, width, "engine")))
 
     def prefill_ns(self, prompts: float, tokens: float, context: float = 0.0) -> float:
         """A step in which ``prompts`` of the engine compute ``tokens`` new tokens together, after ``context`` each."""
         ranks = self.deployment.attention_dp
-        return float(self._total(self._work(prompts, tokens, -(-prompts // ranks) * context, 0, 0, 1, "engine")))
+        return float(self.priced(self._work(prompts, tokens, -(-prompts // ranks) * context, 0, 0, 1, "engine")))
 
     def totals(self, queries: PassQueries, width: int | None = None) -> npt.NDArray[np.float64]:
         """Each query's pass, at the deployment's verify width where none is given."""
-        work = self._work(*_axes(queries), width or self.deployment.verify_width, self.asked_of)
-        return np.asarray(self._total(work), np.float64)
+        work = self.work(*axes(queries), width)
+        return np.asarray(self.priced(work), np.float64)
 
     def parts(self, queries: PassQueries, width: int | None = None) -> dict[str, npt.NDArray[np.float64]]:
         """Nanoseconds of each of :data:`PARTS`, an array per part with an element per query."""
-        work = self._work(*_axes(queries), width or self.deployment.verify_width, self.asked_of)
+        work = self.work(*axes(queries), width)
         prompt_states, decode_states = self._linear.states(work)
         fixed = self.fixed
         found: dict[str, Any] = {
@@ -119,10 +123,32 @@ class StepModel:
         n = len(queries)
         return {name: np.broadcast_to(np.asarray(found[name], np.float64), n).copy() for name in PARTS}
 
+    @property
+    def scale(self) -> Scale | None:
+        """What the model's attention reads of a context; None: all of it."""
+        return self._attention.scale
+
+    def plain_decode(self, work: Work) -> Work:
+        """The same decoding requests alone, a token each."""
+        none, alone = 0.0 * work.decodes, work.decodes * 1.0
+        every = alone * float(self.deployment.attention_dp)
+        return Work(none, none, none, alone, work.decode_kv, 1.0, alone, every, every)
+
     # The same in the pieces that a replay keeps: each depends on few of the axes.
 
     def by_tokens(self, tokens: Amount, all_tokens: Amount) -> Amount:
-        """All that depends on how many tokens are computed, by the rank and by the stage."""
+        """All that depends on how many tokens are computed, by the rank and by the stage; single answers are kept."""
+        if isinstance(tokens, np.ndarray):
+            return self._computed(tokens, all_tokens)
+        key = (tokens, all_tokens)
+        known = self._kept.get(key)
+        if known is None:
+            known = self._computed(tokens, all_tokens)
+            if len(self._kept) < MOST_KEPT:
+                self._kept[key] = known
+        return known
+
+    def _computed(self, tokens: Amount, all_tokens: Amount) -> Amount:
         return (
             total(self._projections, tokens)
             + self._linear.products(tokens)
@@ -152,19 +178,29 @@ class StepModel:
             gpu = gpu * (1.0 + (fixed.mixed_factor - 1.0) * mixed)
         return (larger(gpu, fixed.launch_ns) if fixed.launch_ns else gpu) + fixed.host_ns
 
+    def priced(self, work: Work) -> Amount:
+        """The whole pass that does ``work``."""
+        gpu = self.by_tokens(work.tokens, work.all_tokens)
+        gpu = gpu + self.by_rows(work.rows) + self.of_prompts(work) + self.of_decodes(work)
+        return self.finished(gpu, (work.prompts > 0) & (work.decodes > 0))
+
+    def work(
+        self, prompts: Any, new: Any, prompt_kv: Any, decodes: Any, decode_kv: Any, width: float | None = None
+    ) -> Work:
+        """The work of queries (whole numbers), at the deployment's verify width where none is given."""
+        return self._work(
+            prompts, new, prompt_kv, decodes, decode_kv, width or self.deployment.verify_width, self.asked_of
+        )
+
     def _work(
         self, prompts: Any, new: Any, prompt_kv: Any, decodes: Any, decode_kv: Any, width: float, asked_of: AskedOf
     ) -> Work:
         ranks = self.deployment.attention_dp
         return work_of(prompts, new, prompt_kv, decodes, decode_kv, width=float(width), ranks=ranks, asked_of=asked_of)
 
-    def _total(self, work: Work) -> Amount:
-        gpu = self.by_tokens(work.tokens, work.all_tokens)
-        gpu = gpu + self.by_rows(work.rows) + self.of_prompts(work) + self.of_decodes(work)
-        return self.finished(gpu, (work.prompts > 0) & (work.decodes > 0))
 
-
-def _axes(queries: PassQueries) -> tuple[Any, Any, Any, Any, Any]:
+def axes(queries: PassQueries) -> tuple[Any, Any, Any, Any, Any]:
+    """The axes of queries, in their order."""
     q = queries
     return q.prefill_requests, q.new_tokens, q.prefill_kv_tokens, q.decode_requests, q.decode_kv_tokens
 
