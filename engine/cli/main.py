@@ -1,4 +1,4 @@
-"""The commands that need no dashboard: import, attach, export, fit, replay, ladder, parity, trace.
+"""The commands that need no dashboard: from import and replay to parity, parts, models and deployments.
 
 ``python -m engine.cli COMMAND`` runs them alone; the ``gapscope`` entry point has them beside its own.
 """
@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from engine.cli.attaching import add_attach
+from engine.cli.deployment import add_deployment
 from engine.cli.exporting import add_export
 from engine.cli.importing import add_import
 from engine.cli.ladder import Show, add_ladder
+from engine.cli.presets import add_presets
 from engine.cli.replay import add_replay
 from engine.cli.shared import (
     Commands,
@@ -38,7 +40,7 @@ def register(commands: Commands, show_ladder: Show | None = None) -> None:
     for add in (add_import, add_attach, add_export, _add_fit, add_replay):
         add(commands)
     add_ladder(commands, show_ladder)
-    for add in (_add_parity, _add_trace):
+    for add in (_add_parity, _add_trace, add_presets, add_deployment):
         add(commands)
 
 

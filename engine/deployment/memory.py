@@ -11,6 +11,7 @@ from engine.deployment.weights import weight_bytes
 from engine.errors import GapscopeError
 
 GIB = float(1 << 30)
+LARGEST_GIB = 1_000_000
 ACTIVATION_LAYERS = 2
 ENGINES = ("vllm", "sglang")
 
@@ -85,12 +86,13 @@ def memory_ledger(
     context = context if context is not None else deployment.model.max_context
     if context is None:
         raise GapscopeError(f"The longest context of {deployment.model.name} is not known: give a context.")
-    if not 0 < memory_fraction <= 1:
+    if not 0 < memory_fraction <= 1:  # a NaN is not
         raise GapscopeError(f"A memory fraction of {memory_fraction:g}: expected above 0 and at most 1.")
-    if min(token_budget, block_size, context) < 1 or capacity <= 0 or (graphs_gib or 0) < 0:
+    sound = 0 < capacity <= LARGEST_GIB and 0 <= (graphs_gib or 0) <= LARGEST_GIB
+    if min(token_budget, block_size, context) < 1 or not sound:
         raise GapscopeError(
-            f"Token budget {token_budget}, block size {block_size}, context {context}, capacity {capacity:g} GiB: "
-            "expected each above 0, and no graphs below 0."
+            f"Token budget {token_budget}, block size {block_size}, context {context}, capacity {capacity:g} GiB, "
+            f"graphs {graphs_gib or 0:g} GiB: expected each above 0, graphs 0 or more, and at most {LARGEST_GIB:,} GiB."
         )
     if engine not in ENGINES:
         raise GapscopeError(f"Unknown engine {engine!r}: expected one of {', '.join(ENGINES)}.")

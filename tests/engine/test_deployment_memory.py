@@ -203,7 +203,9 @@ def test_the_capacity_has_no_default() -> None:
         ({"memory_fraction": 0}, "A memory fraction of 0"),
         ({"memory_fraction": 1.1}, "A memory fraction of 1.1"),
         ({"block_size": 0}, "expected each above 0"),
-        ({"graphs_gib": -1}, "no graphs below 0"),
+        ({"hbm_gib": float("nan")}, "capacity nan GiB"),
+        ({"hbm_gib": float("inf")}, "capacity inf GiB"),
+        ({"graphs_gib": -1}, "graphs 0 or more"),
         ({"engine": "other"}, "Unknown engine 'other'"),
     ],
 )
