@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from engine.cli.shared import Commands, add_command, store_options, stores_of
+from engine.errors import GapscopeError
 
 if TYPE_CHECKING:
     from engine.deployment import ModelShape
+
+_Record = TypeVar("_Record")
 
 UNKNOWN = "unknown"
 ABSENT = {"experts": "none", "sparse": "none", "linear": "none", "expert_dtype": "as weight_dtype"}
@@ -74,8 +78,7 @@ def _parts(arguments: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = [
         ("part", "arch", "bf16", "fp8", "fp4 TFLOPS", "HBM TB/s", "GiB", "link GB/s", "GPUs")
     ]
-    for name in part_names(folders):
-        part = load_part(name, folders)
+    for name, part in sound(part_names(folders), lambda name: load_part(name, folders)):
         rates = (part.bf16_tflops, part.fp8_tflops, part.fp4_tflops, part.hbm_tb_s, part.hbm_gib, part.link_gb_s)
         rows.append((name, part.arch, *map(figure, rates), str(part.domain_gpus)))
     print(table(rows, left=2))
@@ -87,8 +90,7 @@ def _models(arguments: argparse.Namespace) -> int:
 
     folders = folders_of(arguments)
     rows = [("model", "parameters", "layers", "hidden", "heads", "attention", "experts", "published in")]
-    for name in model_names(folders):
-        model = load_model(name, folders)
+    for name, model in sound(model_names(folders), lambda name: load_model(name, folders)):
         size = sum(count for component, count in parameters(model).items() if component != "mtp")
         experts = f"{model.experts.topk} of {model.experts.count:,}" if model.experts else "-"
         formats = model.weight_dtype + (f", experts {model.expert_dtype}" if model.expert_dtype else "")
@@ -106,6 +108,15 @@ def _models(arguments: argparse.Namespace) -> int:
         )
     print(table(rows, left=1, last=3))
     return 0
+
+
+def sound(names: Iterable[str], load: Callable[[str], _Record]) -> Iterator[tuple[str, _Record]]:
+    """The presets that load; what is wrong with another is said on stderr."""
+    for name in names:
+        try:
+            yield name, load(name)
+        except GapscopeError as error:
+            print(f"{name}: {error}", file=sys.stderr)
 
 
 def kind_of(model: ModelShape) -> str:

@@ -171,6 +171,9 @@ def windows_of(fields: Fields, layers: int) -> dict[str, int]:
             raise fields.refuse(f"layer_types names {number} window layers and no sliding_window says how wide")
     elif not window or fields.raw("use_sliding_window") is False:
         return {}
+    elif window >= (fields.maybe("max_position_embeddings") or window + 1):
+        fields.note("window", f"sliding_window {window:,} is no shorter than the context: all layers see all of it")
+        return {}
     else:
         number = _unnamed_windows(fields, layers)
     return {"window_layers": number, "window": window} if number else {}
@@ -180,7 +183,11 @@ def _unnamed_windows(fields: Fields, layers: int) -> int:
     """How many layers have the window, in configs that do not name each layer."""
     family = str(fields.raw("model_type") or "")
     period = fields.maybe("sliding_window_pattern") or _ALTERNATE.get(family)
-    if period:
+    if fields.raw("attention_chunk_size") is not None:
+        rotary = fields.per_layer("no_rope_layers", layers)  # 1: with rotary position, and a chunk
+        number = sum(map(bool, rotary)) if rotary else layers - layers // 4
+        fields.note("window_layers", "chunked: the layers with rotary position")
+    elif period:
         number = layers - layers // period
         fields.note("window_layers", f"no layer_types: every layer but each {period}th has the window")
     elif (first := fields.maybe("max_window_layers")) is not None and fields.raw("use_sliding_window") is True:

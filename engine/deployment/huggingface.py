@@ -28,6 +28,7 @@ _BEYOND = {
     "hybrid_layer_pattern": "window layers with other heads than the rest",
 }
 """What a config says when its model has layers that a ``ModelShape`` cannot hold."""
+_UNGATED = ("bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron", "opt", "phi")
 MOST_LAYERS = 10_000
 
 
@@ -62,13 +63,16 @@ def shape_mapping(config: Mapping[str, Any], where: str) -> dict[str, Any]:
     for key, what in _BEYOND.items():
         if fields.raw(key):
             raise GapscopeError(f"{where} has {key}, which means {what}: expected a decoder of attention layers only.")
+    family = str(fields.raw("model_type") or "")
+    if family in _UNGATED:
+        raise fields.refuse(f"{family} has MLPs of two projections, expected gate, up and down")
     layers = fields.count("num_hidden_layers", "n_layer", "num_layers", "n_layers")
     if not 1 <= layers <= MOST_LAYERS:
         raise fields.refuse(f"{layers:,} layers, expected from 1 to {MOST_LAYERS:,}")
     shape: dict[str, Any] = {
         "hidden": fields.count("hidden_size", "n_embd", "d_model", "dim"),
         "layers": layers,
-        "vocab": fields.count("vocab_size"),
+        "vocab": fields.count("vocab_size", "padded_vocab_size"),
         "attention": attention_of(fields),
         **windows_of(fields, layers),
         **experts_of(fields, layers),

@@ -23,6 +23,7 @@ PACKAGED = Path(__file__).parent
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _LARGEST_BYTES = 1 << 20
 _INHERIT = ("bases", "extends")
+_Files = Mapping[str, Sequence[Path]]
 
 
 def preset_folders(stores: Sequence[Path]) -> list[Path]:
@@ -60,28 +61,23 @@ def load_model(name: str, folders: Sequence[Path] = ()) -> ModelShape:
     return check_model(read_record(ModelShape, values, where, name=name), where)
 
 
-def _files(kind: Kind, folders: Sequence[Path]) -> dict[str, Path]:
-    """The file of each name. A user's may not have a packaged one's name: a name means the same in every store."""
-    found = {path.stem: path for path in sorted((PACKAGED / kind).glob("*.toml"))}
-    packaged = set(found)
+def _files(kind: Kind, folders: Sequence[Path]) -> dict[str, list[Path]]:
+    """The files of each name, the packaged one first."""
+    found = {path.stem: [path] for path in sorted((PACKAGED / kind).glob("*.toml"))}
     for folder in folders:
-        own = sorted(path for path in (folder / kind).glob("*") if path.suffix in (".toml", ".json"))
-        for path in own:
-            if path.stem in packaged:
-                raise GapscopeError(f"{path} has the name of a packaged preset: give it another.")
-            if path.stem in found and found[path.stem].read_bytes() != path.read_bytes():
-                raise GapscopeError(f"{found[path.stem]} and {path} have one name and differ: rename one of them.")
-            found[path.stem] = path
+        for path in sorted((folder / kind).glob("*")):
+            if path.suffix in (".toml", ".json"):
+                found.setdefault(path.stem, []).append(path)
     return found
 
 
 def _load(kind: Kind, name: str, folders: Sequence[Path]) -> tuple[dict[str, Any], str]:
     files = _files(kind, folders)
     values = _inherit(kind, name, files, ())
-    return values, f"Preset {kind}/{files[name].name}"
+    return values, f"Preset {kind}/{files[name][0].name}"
 
 
-def _inherit(kind: Kind, name: str, files: Mapping[str, Path], trail: tuple[str, ...]) -> dict[str, Any]:
+def _inherit(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> dict[str, Any]:
     """What a file says, over what those that it names say: later ones win, then the file itself."""
     if name in trail:
         circle = " -> ".join([*trail[trail.index(name) :], name])
@@ -97,9 +93,20 @@ def _inherit(kind: Kind, name: str, files: Mapping[str, Path], trail: tuple[str,
     return _merge(merged, own)
 
 
-def _named(kind: Kind, name: str, files: Mapping[str, Path], trail: tuple[str, ...]) -> Path:
+def _named(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> Path:
+    """The one file of that name: a user's may not have a packaged one's, so that a name means the same in every store.
+
+    Raises:
+        GapscopeError: there is none, or several that differ.
+    """
     if name in files:
-        return files[name]
+        path, *others = files[name]
+        for other in others:
+            if path.is_relative_to(PACKAGED):
+                raise GapscopeError(f"{other} has the name of a packaged preset: give it another.")
+            if _bytes(path) != _bytes(other):
+                raise GapscopeError(f"{path} and {other} have one name and differ: rename one of them.")
+        return path
     one = kind.removesuffix("s")
     if not _NAME.fullmatch(name):
         raise GapscopeError(f"{name!r} is no name of a {one}: expected a name, not a path, such as {min(files)}.")
@@ -117,19 +124,26 @@ def _base_names(value: Any, word: str, path: Path) -> list[str]:
 
 
 def _parse(path: Path) -> dict[str, Any]:
+    data = _bytes(path)
     try:
-        data = path.read_bytes()
-        if len(data) > _LARGEST_BYTES:
-            raise GapscopeError(f"{path} has {len(data):,} bytes: expected a preset of at most {_LARGEST_BYTES:,}.")
         text = data.decode("utf-8")
         value = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise GapscopeError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (UnicodeDecodeError, ValueError, RecursionError) as error:
         raise GapscopeError(f"{path} is not valid {path.suffix[1:].upper()} ({error}).") from error
     if not isinstance(value, dict):
         raise GapscopeError(f"{path} holds {type(value).__name__}: expected one object.")
     return value
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_BYTES + 1)
+    except OSError as error:
+        raise GapscopeError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if len(data) > _LARGEST_BYTES:
+        raise GapscopeError(f"{path} is larger than {_LARGEST_BYTES:,} bytes: expected a preset.")
+    return data
 
 
 def _merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

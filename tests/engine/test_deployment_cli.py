@@ -127,6 +127,13 @@ def test_the_presets_of_the_docs(capsys: pytest.CaptureFixture[str], store: Path
     assert (code, json.loads(out)["experts"]["count"]) == (0, 168)
 
 
+def test_a_bad_preset_does_not_hide_the_others(capsys: pytest.CaptureFixture[str], store: Path) -> None:
+    (store / "presets/parts/broken.toml").write_text("arch = 3\n", encoding="utf-8")
+    code, out, err = command(capsys, "part", "list", "--store", store)
+    assert (code, len(out.splitlines())) == (0, 1 + len(part_names()) + 1)  # heads, packaged ones, h200-ours
+    assert err == "broken: Preset parts/broken.toml: arch is 3, expected text.\n"
+
+
 def test_the_fields_of_the_docs_are_all_there_are() -> None:
     text = DOCS.read_text(encoding="utf-8")
     for name in [*part_names()[:1], *model_names()[:1]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hf_configs import CONFIGS
 
-from engine.deployment import from_huggingface, load_model, model_names
+from engine.deployment import from_huggingface, load_model, model_names, parameters
 from engine.errors import GapscopeError
 
 LLAMA = CONFIGS["llama-3.1-8b"]
@@ -116,6 +116,125 @@ def test_a_schedule_can_be_text_and_must_cover_the_layers() -> None:
         from_huggingface(flash | {"compress_ratios": "every fourth"})
 
 
+def test_chunks_and_windows_that_are_no_windows() -> None:
+    llama4 = LLAMA | {"model_type": "llama4_text", "attention_chunk_size": 8192}
+    assert from_huggingface(llama4).window_layers == 24
+    by_layer = from_huggingface(llama4 | {"no_rope_layers": [1, 1, 1, 1, 1, 1, 1, 0] * 4})
+    assert (by_layer.window_layers, by_layer.window) == (28, 8192)
+    phi3 = LLAMA | {"model_type": "phi3", "sliding_window": 262_144}
+    assert from_huggingface(phi3).window_layers == 0
+    assert "no shorter than the context" in from_huggingface(phi3).sources["window"]
+
+
+UNPACKAGED: dict[str, tuple[float, float, dict[str, Any]]] = {
+    "Mistral-7B": (
+        7.24,
+        0.005,
+        LLAMA | {"model_type": "mistral", "vocab_size": 32_000, "sliding_window": 4096},
+    ),
+    "Mixtral-8x7B": (
+        46.7,
+        0.05,
+        LLAMA | {"model_type": "mixtral", "vocab_size": 32_000, "num_local_experts": 8, "num_experts_per_tok": 2},
+    ),
+    "DeepSeek-V2": (
+        236,
+        0.5,
+        CONFIGS["deepseek-v3"]
+        | {
+            "model_type": "deepseek_v2",
+            "hidden_size": 5120,
+            "intermediate_size": 12_288,
+            "moe_intermediate_size": 1536,
+            "num_hidden_layers": 60,
+            "n_routed_experts": 160,
+            "n_shared_experts": 2,
+            "num_experts_per_tok": 6,
+            "first_k_dense_replace": 1,
+            "num_nextn_predict_layers": 0,
+            "vocab_size": 102_400,
+        },
+    ),
+    "DeepSeek-V2-Lite": (
+        15.7,
+        0.05,
+        CONFIGS["deepseek-v3"]
+        | {
+            "model_type": "deepseek_v2",
+            "hidden_size": 2048,
+            "intermediate_size": 10_944,
+            "moe_intermediate_size": 1408,
+            "num_hidden_layers": 27,
+            "num_attention_heads": 16,
+            "n_routed_experts": 64,
+            "n_shared_experts": 2,
+            "num_experts_per_tok": 6,
+            "first_k_dense_replace": 1,
+            "num_nextn_predict_layers": 0,
+            "q_lora_rank": None,
+            "vocab_size": 102_400,
+        },
+    ),
+    "GLM-4.5-Air": (
+        106.5,
+        0.5,
+        CONFIGS["glm-4.7"]
+        | {
+            "hidden_size": 4096,
+            "intermediate_size": 10_944,
+            "moe_intermediate_size": 1408,
+            "num_hidden_layers": 46,
+            "n_routed_experts": 128,
+            "first_k_dense_replace": 1,
+        },
+    ),
+    "Qwen3-Next-80B-A3B": (
+        79.7,
+        0.1,
+        {
+            "model_type": "qwen3_next",
+            "hidden_size": 2048,
+            "num_hidden_layers": 48,
+            "num_attention_heads": 16,
+            "num_key_value_heads": 2,
+            "head_dim": 256,
+            "full_attention_interval": 4,
+            "linear_num_key_heads": 16,
+            "linear_num_value_heads": 32,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "linear_conv_kernel_dim": 4,
+            "decoder_sparse_step": 1,
+            "num_experts": 512,
+            "num_experts_per_tok": 10,
+            "moe_intermediate_size": 512,
+            "shared_expert_intermediate_size": 512,
+            "intermediate_size": 5120,
+            "vocab_size": 151_936,
+            "max_position_embeddings": 262_144,
+            "tie_word_embeddings": False,
+            "torch_dtype": "bfloat16",
+        },
+    ),
+}
+"""Models without a preset: billions of parameters as published, its rounding, and what of the config counts."""
+
+
+@pytest.mark.parametrize("name", UNPACKAGED)
+def test_models_without_a_preset_have_their_published_size(name: str) -> None:
+    billions, rounding, config = UNPACKAGED[name]
+    counts = parameters(from_huggingface(config))
+    total = sum(count for component, count in counts.items() if component != "mtp")
+    assert total / 1e9 == pytest.approx(billions, abs=rounding)
+
+
+def test_qwen3_next_is_told_by_its_family() -> None:
+    shape = from_huggingface(UNPACKAGED["Qwen3-Next-80B-A3B"][2])
+    assert shape.linear is not None
+    assert (shape.linear.layers, shape.full_layers, shape.attention.output_gate) == (36, 12, True)
+    assert {"linear.layers", "attention.output_gate"} <= set(shape.sources)
+
+
 @pytest.mark.parametrize(
     ("quantization", "weights", "experts"),
     [
@@ -146,6 +265,7 @@ def test_number_formats(quantization: dict[str, Any] | None, weights: str, exper
     ("change", "message"),
     [
         ({"quantization_config": {"quant_method": "quark"}}, "quark states no number format"),
+        ({"model_type": "opt"}, "opt has MLPs of two projections"),
         ({"hidden_size": None}, "has no hidden_size: expected a whole number"),
         ({"num_hidden_layers": 32.5}, "num_hidden_layers is 32.5, expected a whole number"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
@@ -162,7 +282,7 @@ def test_number_formats(quantization: dict[str, Any] | None, weights: str, exper
 def test_what_it_cannot_tell_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(GapscopeError, match=message) as refused:
         from_huggingface(LLAMA | change)
-    assert str(refused.value).startswith("The Hugging Face config of llama")
+    assert str(refused.value).startswith("The Hugging Face config of ")
     assert "\n" not in str(refused.value)
 
 

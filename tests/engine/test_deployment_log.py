@@ -80,8 +80,8 @@ def by_name(found: LogComparison) -> dict[str, ComparedRow]:
             "Free memory on device (267.08/267.69 GiB) on startup. Desired GPU memory utilization is (0.92, 246.27 "
             "GiB). Actual usage is 156.32 GiB for weight, 2.99 GiB for peak activation, 0.23 GiB for non-torch memory, "
             "and 3.06 GiB for CUDAGraph memory. Replace gpu_memory_utilization config with "
-            "`--kv-cache-memory=89686801859` (83.53 GiB) to fit into requested memory. Current kv cache memory in use is "
-            "86.74 GiB.",
+            "`--kv-cache-memory=89686801859` (83.53 GiB) to fit into requested memory. Current kv cache memory in "
+            "use is 86.74 GiB.",
             {
                 "hbm_gib": 267.69,
                 "fraction": 0.92,
