@@ -87,14 +87,14 @@ class AttentionTime:
         own = work.decodes * width
         time = 0.0
         if self._full:
-            pairs = width * cached + own * ((width + 1.0) / 2.0)
-            dense = self._layer(self._decode, cached + own, own, pairs)
-            if self._scale is not None:
-                if self._selects_decode:
-                    dense = dense * self._scale.share(larger(cached / larger(work.decodes, 1.0), 1.0))
-                else:
-                    dense = dense * (1.0 + self._scale.excess)
-            time = time + self._full * dense
+            seen, scale = cached, self._scale
+            if scale is not None and self._selects_decode:
+                seen = work.decodes * scale.bounded(larger(cached / larger(work.decodes, 1.0), 1.0))
+            pairs = width * seen + own * ((width + 1.0) / 2.0)
+            layer = self._layer(self._decode, seen + own, own, pairs)
+            if scale is not None and not self._selects_decode:
+                layer = layer * (1.0 + scale.excess)
+            time = time + self._full * layer
         if self._windowed:
             seen = smaller(cached, self._window * work.decodes)
             pairs = width * seen + own * ((width + 1.0) / 2.0)
