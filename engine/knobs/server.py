@@ -205,6 +205,27 @@ KNOBS: tuple[Knob, ...] = (
         0,
         65,
     ),
+    Knob(
+        "spec_measured_tokens",
+        int,
+        0,
+        "speculation",
+        "drafts per verification at which spec_mean_length was measured; 0: spec_tokens",
+        "tokens",
+        0,
+        64,
+    ),
+    Knob(
+        "spec_decay",
+        float,
+        1.0,
+        "speculation",
+        "with one probability: that of each further draft as a share of the one before it (0.95 on two published "
+        "sweeps); 1: the same for all",
+        "",
+        0.01,
+        1,
+    ),
     Knob("spec_seed", int, 42, "speculation", "seed of the draws of acceptance", "", 0, 2**53 - 1),
     Knob(
         "spec_pricing",

@@ -111,6 +111,10 @@ def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> No
                     )
                 values[knob.name] = knob.default
         return
+    if not values["spec_mean_length"]:
+        drop(values, changes, "spec_measured_tokens", "spec_acceptance, which is no length")
+    if "," in values["spec_acceptance"]:
+        drop(values, changes, "spec_decay", "a probability for each draft")
     if values["timing"] == "measured" or values["engine"] != "vllm":
         raise GapscopeError(
             f"Knob spec_tokens={tokens} with timing={values['timing']} and engine={values['engine']}: expected "

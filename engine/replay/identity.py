@@ -264,6 +264,10 @@ def _speculation(values: Mapping[str, Any]) -> dict[str, Any]:
     if not values["spec_tokens"]:
         return {"method": "none"}
     given = values["spec_acceptance"] or f"{values['spec_mean_length']:g} tokens per verification"
+    if values["spec_measured_tokens"]:
+        given += f" of {values['spec_measured_tokens']} drafts"
+    if values["spec_decay"] != 1.0:
+        given += f", each further draft {values['spec_decay']:g} times as likely"
     return {
         "method": values["spec_method"],
         "draft_tokens": values["spec_tokens"],

@@ -84,7 +84,13 @@ def speculation_of(values: Mapping[str, Any]) -> Speculation | None:
     tokens = values["spec_tokens"]
     if not tokens:
         return None
-    acceptance = acceptance_of(values["spec_acceptance"], values["spec_mean_length"], tokens)
+    acceptance = acceptance_of(
+        values["spec_acceptance"],
+        values["spec_mean_length"],
+        tokens,
+        values["spec_decay"],
+        values["spec_measured_tokens"],
+    )
     return Speculation(tokens, acceptance, values["spec_seed"])
 
 

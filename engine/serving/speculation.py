@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import GapscopeError
+from engine.timing.acceptance import chain, rate_of_length
 
 Ints = npt.NDArray[np.int64]
 MASK = (1 << 64) - 1
@@ -73,11 +74,14 @@ class Speculation:
         return lengths
 
 
-def acceptance_of(text: str, mean_length: float, draft_tokens: int) -> tuple[float, ...]:
+def acceptance_of(
+    text: str, mean_length: float, draft_tokens: int, decay: float = 1.0, measured_tokens: int = 0
+) -> tuple[float, ...]:
     """Acceptance by position from what a user gives: probabilities, or the mean tokens per verification.
 
-    ``text`` has one probability for all positions or one for each, comma-separated. Without it, the one probability a
-    is taken for which (1 - a^(k + 1)) / (1 - a), the mean length of k drafts, is ``mean_length``.
+    ``text`` has one probability for all positions or one for each, comma-separated. Without it, the one probability is
+    taken whose mean length of ``measured_tokens`` drafts (0: of all) is ``mean_length``. One probability is that of the
+    first draft, and decays from draft to draft (:mod:`engine.timing.acceptance`).
 
     Raises:
         GapscopeError: neither or both are given, a text that is no list of probabilities, a length out of reach.
@@ -89,23 +93,17 @@ def acceptance_of(text: str, mean_length: float, draft_tokens: int) -> tuple[flo
             "probabilities by position or as the mean tokens per verification."
         )
     if mean_length > 0:
-        if not 1 <= mean_length <= k + 1:
-            raise GapscopeError(
-                f"Knob spec_mean_length={mean_length:g}: expected 1 to {k + 1} tokens per verification with "
-                f"spec_tokens={k} drafts."
-            )
-        low, high = 0.0, 1.0
-        for _ in range(60):
-            middle = (low + high) / 2
-            reached = sum(middle**position for position in range(k + 1))
-            low, high = (middle, high) if reached < mean_length else (low, middle)
-        return (high,) * k
+        depth = measured_tokens or k
+        try:
+            return chain(rate_of_length(mean_length, depth, decay), decay, k)
+        except GapscopeError as error:
+            raise GapscopeError(f"Knob spec_mean_length: {error}") from None
     try:
         given = tuple(float(part) for part in text.split(","))
     except ValueError:
         given = ()
-    if len(given) == 1:
-        given *= k
+    if len(given) == 1 and 0 <= given[0] <= 1:
+        return chain(given[0], decay, k)
     if len(given) != k or not all(0 <= p <= 1 for p in given):
         raise GapscopeError(
             f"Knob spec_acceptance={text!r}: expected one probability from 0 to 1, or {k} of them separated by commas, "

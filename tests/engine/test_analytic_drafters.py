@@ -1,4 +1,4 @@
-"""What drafting costs by method, and how many drafts are accepted."""
+"""What drafting costs by method."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ import pytest
 
 from engine.deployment import load_model
 from engine.errors import GapscopeError
-from engine.serving.speculation import acceptance_of
 from engine.timing.analytic import StepModel
-from engine.timing.analytic.drafters import (
-    Drafter,
-    acceptance_length,
-    decayed,
-    drafter_shape,
-    rate_of_length,
-)
+from engine.timing.analytic.drafters import Drafter, drafter_shape
 from tests.engine.analytic_cases import deployed
 
 
@@ -24,43 +17,6 @@ def drafting_ns(name: str, method: str, drafts: int, batch: int, context: int, *
     deployment = deployed(name, "b200-sxm", tp=8, verify_width=drafts + 1)
     step = StepModel(deployment)
     return Drafter(deployment, method, drafts, **more)(step.work(0, 0, 0, batch, batch * context))
-
-
-def test_constant_rates():
-    # (1 - a^(k + 1)) / (1 - a): a half and three drafts, 1.875.
-    assert acceptance_length((0.5,) * 3) == 1.875
-    for a, k in ((0.84, 1), (0.7, 3), (0.3, 7)):
-        assert acceptance_length((a,) * k) == pytest.approx((1 - a ** (k + 1)) / (1 - a))
-        assert acceptance_length(acceptance_of("", acceptance_length((a,) * k), k)) == pytest.approx(
-            acceptance_length((a,) * k)
-        )
-    assert acceptance_length(()) == 1.0
-    assert acceptance_length((1.0,) * 4) == 5.0
-
-
-@pytest.mark.parametrize(
-    ("decay", "sweep"),
-    [
-        (0.952, {3: 2.99, 4: 3.33, 5: 3.61}),  # GLM-5.2, MTP
-        (0.950, {3: 3.00, 4: 3.36, 5: 3.62, 7: 3.84}),  # Kimi-K3, DSpark
-    ],
-)
-def test_a_decayed_chain_tells_other_depths_from_one(decay, sweep):
-    rate = rate_of_length(sweep[3], 3, decay)
-    for drafts, length in sweep.items():
-        assert acceptance_length(decayed(rate, decay, drafts)) == pytest.approx(length, rel=0.0055)
-    # A chain without decay is off by more at the deepest.
-    deepest = max(sweep)
-    flat = acceptance_length(decayed(rate_of_length(sweep[3], 3), 1.0, deepest))
-    assert flat / sweep[deepest] > 1.03
-
-
-def test_no_draft_is_certain():
-    assert decayed(1.0, 1.0, 2) == (0.99, 0.99)
-    assert decayed(0.8, 0.5, 3) == pytest.approx((0.8, 0.4, 0.2))
-    assert acceptance_length(decayed(0.8, 0.5, 3)) == pytest.approx(1 + 0.8 + 0.32 + 0.064)
-    with pytest.raises(GapscopeError, match=r"expected 1 to 3\.9"):
-        rate_of_length(4.0, 3)
 
 
 def test_shapes():

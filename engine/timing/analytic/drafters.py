@@ -1,4 +1,4 @@
-"""What drafting costs, by the shape of what drafts; and how many drafts are accepted on average.
+"""What drafting costs, by the shape of what drafts.
 
 A drafter is a small model on the same GPUs. It runs over all tokens of the pass once, as it needs them in its own KV,
 and then once per further draft over one token of each decoding request:
@@ -13,7 +13,6 @@ and then once per further draft over one token of each decoding request:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from engine.deployment import Attention, Deployment, Experts, ModelShape
@@ -132,43 +131,3 @@ def _layers(target: ModelShape, method: str, layers: int, window: int, shape: Mo
         window_layers=layers if window else 0,
         window=window,
     )
-
-
-def acceptance_length(rates: Sequence[float]) -> float:
-    """Mean tokens per verification: the sampled one, and each draft that is accepted with those before it.
-
-    ``rates`` are the probabilities of each draft to be accepted if those before it were; k of one rate a give
-    ``(1 - a^(k + 1)) / (1 - a)``.
-    """
-    length = reached = 1.0
-    for rate in rates:
-        reached *= rate
-        length += reached
-    return length
-
-
-MOST_ACCEPTED = 0.99
-
-
-def decayed(rate: float, decay: float, drafts: int) -> tuple[float, ...]:
-    """Rates of a chain whose drafts get less certain: ``min(0.99, rate decay^j)`` for j = 0 .. ``drafts`` - 1."""
-    return tuple(min(MOST_ACCEPTED, rate * decay**j) for j in range(drafts))
-
-
-def rate_of_length(length: float, drafts: int, decay: float = 1.0) -> float:
-    """The rate of a decayed chain whose mean length at ``drafts`` was measured; it then tells other depths.
-
-    Raises:
-        GapscopeError: a length that no such chain has.
-    """
-    most = acceptance_length(decayed(1.0, decay, drafts))
-    if not 1.0 <= length <= most:
-        raise GapscopeError(
-            f"A mean of {length:g} tokens per verification of {drafts} drafts: expected 1 to {most:.2f} with "
-            f"decay={decay:g}."
-        )
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if acceptance_length(decayed(middle, decay, drafts)) < length else (low, middle)
-    return high
