@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -100,6 +102,7 @@ def test_the_description_holds_the_whole_deployment():
     assert described["kind"] == "analytic"
     assert described["deployment"]["model"]["experts"]["count"] == 384
     assert described["deployment"]["part"]["hbm_tb_s"] == load_part("b200-sxm").hbm_tb_s
+    assert json.loads(json.dumps(described)) == described
     assert described["sparse_attention"] == "schedule"
     assert described["batch_of"] == "rank"
     assert build_timing(resolve(CASES["ranks together"])).describe()["batch_of"] == "engine"

@@ -83,13 +83,11 @@ class StepModel:
 
         The whole step: fixed costs included, drafting not.
         """
-        ranks = self.deployment.attention_dp
-        return float(self.priced(self._work(0, 0, 0, batch, -(-batch // ranks) * context, width, "engine")))
+        return float(self.priced(self._work(0, 0, 0, batch, self._of_largest(batch) * context, width, "engine")))
 
     def prefill_ns(self, prompts: float, tokens: float, context: float = 0.0) -> float:
         """A step in which ``prompts`` of the engine compute ``tokens`` new tokens together, after ``context`` each."""
-        ranks = self.deployment.attention_dp
-        return float(self.priced(self._work(prompts, tokens, -(-prompts // ranks) * context, 0, 0, 1, "engine")))
+        return float(self.priced(self._work(prompts, tokens, self._of_largest(prompts) * context, 0, 0, 1, "engine")))
 
     def totals(self, queries: PassQueries, width: int | None = None) -> npt.NDArray[np.float64]:
         """Each query's pass, at the deployment's verify width where none is given."""
@@ -164,6 +162,8 @@ class StepModel:
 
     def of_prompts(self, work: Work) -> Amount:
         """What prompts attend to."""
+        if not isinstance(work.new_tokens, np.ndarray) and not (work.prompts or work.new_tokens or work.prompt_kv):
+            return 0.0
         return self._attention.prefill(work) + self._linear.states(work)[0]
 
     def of_decodes(self, work: Work) -> Amount:
@@ -177,6 +177,10 @@ class StepModel:
         if fixed.mixed_factor != 1.0:
             gpu = gpu * (1.0 + (fixed.mixed_factor - 1.0) * mixed)
         return (larger(gpu, fixed.launch_ns) if fixed.launch_ns else gpu) + fixed.host_ns
+
+    def _of_largest(self, requests: float) -> float:
+        ranks = self.deployment.attention_dp
+        return requests if ranks == 1 else -(-requests // ranks)
 
     def priced(self, work: Work) -> Amount:
         """The whole pass that does ``work``."""
