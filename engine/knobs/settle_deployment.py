@@ -21,10 +21,7 @@ def prices_deployment(values: Mapping[str, Any]) -> bool:
 
 
 def settle_deployment(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Refuse deployments that cannot be; where nothing is priced from one, the knobs become their defaults.
-
-    A run's own record names its widths (``tp`` and others), so they are refused only where they were asked for.
-    """
+    """Refuse deployments that cannot be; where nothing is priced from one, the knobs become their defaults."""
     timing = values["timing"]
     if values["on_refused"] == "analytic" and timing not in COVERING_TIMINGS:
         if timing in DEPLOYMENT_TIMINGS or "on_refused" not in changes:

@@ -106,16 +106,19 @@ def package_version() -> str:
 def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
     """The knobs with which a run was made, as far as its record says: complete for a replay, partial for others.
 
+    What a measured run was deployed on is no knob of its replay: a deployment to be priced is named whole.
+
     Raises:
         GapscopeError: the record holds a value that no knob accepts.
     """
     if bundle.kind == "replay" and isinstance(bundle.lineage.get("config"), Mapping):
         return {n: v for n, v in bundle.lineage["config"].items() if n in knob_table.BY_NAME}
     found: dict[str, Any] = {}
+    apart = FREE_KNOBS | frozenset(knob_table.DEPLOYMENT)
     for group in KNOB_GROUPS:
         for name in FIELDS[group]:
             value = bundle.identity.value(group, name)
-            if name in knob_table.BY_NAME and name not in FREE_KNOBS and value not in (None, NOT_APPLICABLE):
+            if name in knob_table.BY_NAME and name not in apart and value not in (None, NOT_APPLICABLE):
                 found[name] = value
     if found.get("router") not in knob_table.BY_NAME["router"].choices:
         found.pop("router", None)

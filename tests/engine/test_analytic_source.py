@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -13,9 +14,9 @@ from engine.bundle import open_bundle
 from engine.bundle.schema import RESOLUTIONS
 from engine.deployment import load_part
 from engine.errors import GapscopeError
-from engine.identity import diff
+from engine.identity import Identity, diff
 from engine.knobs import resolve
-from engine.replay import replay
+from engine.replay import knobs_from_run, replay
 from engine.timing import FitSource, PassQueries, build_timing, fit
 from engine.timing.analytic import StepModel
 from engine.timing.contract import decode_run
@@ -42,6 +43,18 @@ CASES = {
     "draft model": QWEN | MTP | {"spec_method": "draft_model", "draft_preset": "qwen3-0.6b"},
     "given cost": QWEN | MTP | {"spec_draft_cost": 0.1},
 }
+
+
+class Made:
+    """What is read of a measured run to replay it."""
+
+    run_id, kind = "made-up", "measured"
+    lineage: ClassVar[dict] = {}
+    phases = ()
+
+    def __init__(self) -> None:
+        self.identity = Identity()
+
 
 row = st.tuples(
     st.integers(0, 9), st.integers(0, 30_000), st.integers(0, 200_000), st.integers(0, 300), st.integers(0, 3_000_000)
@@ -138,11 +151,17 @@ def test_presets_that_are_not_there():
         build_timing(resolve(QWEN | {"part": "h100-sx"}))
 
 
-def test_a_record_with_widths_is_replayed_with_other_timings():
-    """What a run's own record says of its widths is no setting where nothing is priced from them."""
-    values = resolve({"timing": "fixed"}, {"tp": 8, "ep": 8})
-    assert (values["tp"], values["ep"]) == (1, 1)
-    assert resolve(QWEN, {"tp": 8})["tp"] == 8
+def test_another_timing_forgets_the_deployment():
+    values = resolve({"timing": "fixed"}, resolve(WIDE))
+    assert (values["tp"], values["part"], values["model_preset"]) == (1, "", "")
+
+
+def test_a_measured_run_names_no_deployment_to_price():
+    """A part is never assumed, nor are widths: those of the run are its own."""
+    run = Made()
+    run.identity.set("topology", "tp", 8, "engine log")
+    run.identity.set("topology", "attention_dp", 2, "engine log")
+    assert knobs_from_run(run) == {"attention_dp": 2}
 
 
 # A chain: fitted passes, and the deployment beyond them.
