@@ -1,0 +1,315 @@
+"""Whether an anchor may stand for a target: as a whole, and prefill and packed prefill each for themselves.
+
+Every refusal and warning is a value, so that a page can show all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.timing.anchors import regime
+from engine.timing.anchors.artefact import Anchor, Packed, PrefillProbe
+from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, line_of, packed_line
+from engine.timing.anchors.regime import AxisRow
+from engine.timing.anchors.target import Target
+
+LAYOUT = "layout"
+"""What ``allow`` says for an attention-DP layout that differs and cannot be carried over."""
+BEYOND_PROBE = 1.5
+"""Longest prompt, in lengths of the longest probe, that a curve without a fit may be read for."""
+CACHE_HIT_RATE = 0.999
+OFF_BY_LENGTH = 2.0
+FAR_GPUS = 2.0
+
+PrefillUse = Literal["curve", "line", "cache_hits", "refused", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One refusal or warning: a code for programs, a sentence for people, and the figures in it."""
+
+    code: str
+    sentence: str
+    figures: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """What of an anchor applies to a target.
+
+    ``refusals`` are of the whole anchor; ``prefill_refusals`` leave its decode calibrated, ``packed_refusals`` its
+    prefill of one prompt at a time. ``confidence``: *escalate* (the regime differs), *interp* (asked beyond the
+    measured batches), *high*; ``reach``: whether the target has more than twice the GPUs that were measured.
+    """
+
+    rows: tuple[AxisRow, ...]
+    refusals: tuple[Finding, ...]
+    prefill: PrefillUse
+    prefill_refusals: tuple[Finding, ...]
+    packed: bool
+    packed_refusals: tuple[Finding, ...]
+    warnings: tuple[Finding, ...]
+    confidence: Literal["escalate", "interp", "high"]
+    reach: Literal["high", "low", "unknown"]
+
+    @property
+    def distance(self) -> int:
+        """Axes of the regime that differ."""
+        return regime.distance(self.rows)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether its decode may be used: the regime is the same and nothing else forbids it."""
+        return not self.refusals
+
+    @property
+    def prefill_accepted(self) -> bool:
+        """Whether its prefill may be used as well."""
+        return self.accepted and self.prefill in ("curve", "line", "cache_hits")
+
+
+def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Acceptance:
+    """Whether ``anchor`` applies to ``target``; ``allow`` names axes that may differ, or :data:`LAYOUT`."""
+    digest = anchor.meta.get("config_digest")
+    configs = (None if digest is None else str(digest), target.config_digest)
+    rows = tuple(regime.compare(regime.of_anchor(anchor), target.axes, allow, configs))
+    refusals = [*_regime_refusals(rows), *_layout_refusals(anchor, target, allow)]
+    use, prefill_refusals = _prefill(anchor, target)
+    probe = anchor.prefill
+    packed_refusals: list[Finding] = []
+    if probe is not None and probe.packed is not None:
+        if use in ("curve", "line"):
+            packed_refusals = list(_packed_refusals(probe, probe.packed, target))
+        else:
+            packed_refusals = [Finding("packed_without_curve", "Packed prompts need the curve of single ones.")]
+    warnings = [*_allowed(rows), *_decode_warnings(anchor, target)]
+    if probe is not None and use in ("curve", "line"):
+        warnings += _prefill_warnings(anchor, probe, target, use)
+    warnings += [
+        Finding(f.code, f.sentence + " Single prompts are priced one after the other.") for f in packed_refusals
+    ]
+    top = anchor.sweep[-1].batch
+    distance = regime.distance(rows)
+    asked_beyond = target.requests is not None and target.requests > top
+    gpus = target.gpus
+    return Acceptance(
+        rows=rows,
+        refusals=tuple(refusals),
+        prefill=use,
+        prefill_refusals=tuple(prefill_refusals),
+        packed=probe is not None and probe.packed is not None and not packed_refusals,
+        packed_refusals=tuple(packed_refusals),
+        warnings=tuple(warnings),
+        confidence="escalate" if distance else "interp" if asked_beyond else "high",
+        reach="unknown" if gpus is None else "high" if gpus <= FAR_GPUS * anchor.gpus else "low",
+    )
+
+
+def _regime_refusals(rows: tuple[AxisRow, ...]) -> Iterator[Finding]:
+    for row in rows:
+        if row.counts:
+            yield Finding(
+                f"axis_{row.axis}",
+                f"Another {row.label}: {row.anchor or 'unknown'} in the anchor, {row.target or 'unknown'} in the "
+                f"target ({row.rule}).",
+                {"axis": row.axis, "anchor": row.anchor, "target": row.target},
+            )
+
+
+def _allowed(rows: tuple[AxisRow, ...]) -> Iterator[Finding]:
+    for row in rows:
+        if row.allowed:
+            yield Finding(
+                f"allowed_{row.axis}",
+                f"Another {row.label} ({row.anchor or 'unknown'}, not {row.target or 'unknown'}) was allowed by name.",
+                {"axis": row.axis, "anchor": row.anchor, "target": row.target},
+            )
+
+
+def _layout_refusals(anchor: Anchor, target: Target, allow: Collection[str]) -> Iterator[Finding]:
+    here, there = anchor.attention_dp, target.attention_dp
+    if here is not None and there is not None and here != there and target.deployment is None and LAYOUT not in allow:
+        yield Finding(
+            "attention_dp_layout",
+            f"Measured with {here} attention-DP ranks, asked for {there}, and no part and model are named from which "
+            "the difference could be computed.",
+            {"anchor": here, "target": there},
+        )
+    layers = None if target.deployment is None else target.deployment.model.layers
+    if anchor.layers is not None and layers is not None and anchor.layers != layers and "layers" not in allow:
+        yield Finding(
+            "depth",
+            f"Measured with {anchor.layers} of {layers} layers: what a layer costs was not measured apart.",
+            {"anchor": anchor.layers, "target": layers},
+        )
+
+
+# -- prefill ---------------------------------------------------------------------------------------------------
+
+
+def _prefill(anchor: Anchor, target: Target) -> tuple[PrefillUse, list[Finding]]:
+    probe = anchor.prefill
+    if probe is None:
+        return "none", [Finding("no_probe", "No prompt was measured.")]
+    use: PrefillUse = "curve" if curve_of(probe) is not None else "line"
+    refusals = []
+    caching = anchor.prefix_caching
+    if anchor.meta.get("prefill_observable") != "pass" and caching is not False:
+        rate = target.hit_rate
+        if caching and rate is not None and rate >= CACHE_HIT_RATE:
+            use = "cache_hits"
+        else:
+            what = "on" if caching else "in an unknown state"
+            refusals.append(
+                Finding(
+                    "cache_state",
+                    f"Prompts were measured with the prefix cache {what}: their time may be that of a cache hit.",
+                    {"prefix_caching": caching, "hit_rate": rate},
+                )
+            )
+    if use == "line" and line_of(probe) is None:
+        refusals.append(
+            Finding(
+                "no_rate",
+                "Prompts of one length, or of no positive rate, were measured: what a token costs is not known.",
+                {"lengths": sorted({point.tokens for point in probe.points})},
+            )
+        )
+    asked = target.prompt_tokens
+    if use == "line" and asked is not None and asked > BEYOND_PROBE * probe.longest:
+        refusals.append(
+            Finding(
+                "probe_too_short",
+                f"Prompts of up to {probe.longest:,.0f} tokens were measured, {asked:,.0f} are asked for, and there is "
+                f"no fitted curve: more than {BEYOND_PROBE:g} times as long.",
+                {"longest": probe.longest, "asked": asked, "limit": BEYOND_PROBE},
+            )
+        )
+    return ("refused", refusals) if refusals else (use, [])
+
+
+def _packed_refusals(probe: PrefillProbe, packed: Packed, target: Target) -> Iterator[Finding]:
+    points = packed.points
+    if packed.repeats < 2:
+        yield Finding("packed_repeats", f"Packed prompts were measured {packed.repeats} times, not twice or more.")
+    if len(points) < 2:
+        yield Finding("packed_points", "Packed prompts were measured at fewer than two widths.")
+        return
+    if any(after[2] <= before[2] for before, after in itertools.pairwise(points)):
+        yield Finding("packed_order", "A wider pack of prompts took no longer than a narrower one.")
+    line = packed_line(probe, packed)
+    tokens, _, measured = points[-1]
+    alone = line.ms(tokens, 1)
+    if alone > 0 and not 0.5 <= measured / alone <= 1.5:
+        yield Finding(
+            "packed_level",
+            f"The widest pack took {measured:,.1f} ms, and one prompt of as many tokens {alone:,.1f} ms.",
+            {"measured_ms": measured, "single_ms": alone},
+        )
+    told = (line.fixed + packed.rate * tokens) / measured
+    if not 0.6 <= told <= 1.4:
+        yield Finding(
+            "packed_rate",
+            f"Its rate gives {told:.2f} of what the widest pack took: expected 0.6 to 1.4.",
+            {"share": told},
+        )
+    slopes = [(b[2] - a[2]) / (b[0] - a[0]) for a, b in itertools.pairwise(points) if b[0] > a[0]]
+    later = sorted(slopes[1:])
+    if later and packed.rate > 2 * line.rate(packed.seq_len) and slopes[0] > 5 * _median(later):
+        yield Finding(
+            "packed_first_rung",
+            "Its rate is over twice that of single prompts, and rests on the step from the first width to the second.",
+            {"rate": packed.rate, "first": slopes[0], "later": _median(later)},
+        )
+    budget = target.budget or packed.budget
+    if budget is not None and budget < 1.5 * packed.seq_len:
+        yield Finding(
+            "packed_budget_small",
+            f"A pass of {budget:,.0f} tokens admits less than 1.5 prompts of {packed.seq_len:,.0f}.",
+            {"budget": budget, "seq_len": packed.seq_len},
+        )
+    if budget is not None and budget > 1.5 * tokens:
+        yield Finding(
+            "packed_budget_wide",
+            f"A pass may compute {budget:,.0f} tokens, over 1.5 times the widest pack ({tokens:,.0f}).",
+            {"budget": budget, "widest": tokens},
+        )
+    asked = target.prompt_tokens
+    if asked is not None and not 0.5 <= asked / packed.seq_len <= 2.0:
+        yield Finding(
+            "packed_length",
+            f"Prompts of {packed.seq_len:,.0f} tokens were packed, {asked:,.0f} are asked for: expected half to twice.",
+            {"seq_len": packed.seq_len, "asked": asked},
+        )
+
+
+def _median(ordered: list[float]) -> float:
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+# -- warnings --------------------------------------------------------------------------------------------------
+
+
+def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
+    if anchor.observable == "mean_tpot":
+        yield Finding(
+            "observable_tpot",
+            "Decodes are mean times per output token, which hold waits for other requests' prompts: they read high.",
+        )
+    if anchor.observable == "median_itl" and (anchor.backend or "").lower() == "vllm":
+        yield Finding("observable_refilling", "Decodes were measured in a refilling loop, whose steps hold prompts.")
+    top = anchor.sweep[-1].batch
+    if len(anchor.sweep) == 1:
+        yield Finding("single_batch", f"Only batch {top} was measured: other batches have the shape of the formula.")
+    if target.requests is not None and target.requests > top:
+        yield Finding(
+            "sweep_narrow",
+            f"Decodes of up to {top} requests were measured, {target.requests} are asked for: "
+            f"{target.requests / top:.3g} x past the widest is modelled, not measured.",
+            {"widest": top, "asked": target.requests},
+        )
+    if anchor.attention_dp is None and (target.attention_dp or 1) > 1:
+        yield Finding("layout_unknown", "The anchor does not say its attention-DP layout: used as it is.")
+    if target.tp is not None and target.tp != anchor.tp:
+        yield Finding(
+            "width_restored",
+            f"Decodes were measured on tp={anchor.tp} and are carried over to tp={target.tp}, not measured there.",
+            {"anchor": anchor.tp, "target": target.tp},
+        )
+    asked, own = target.prompt_tokens, anchor.input_len
+    if asked and own and not 1 / OFF_BY_LENGTH < asked / own < OFF_BY_LENGTH:
+        yield Finding(
+            "other_length",
+            f"Decodes were measured after prompts of {own:,.0f} tokens, and prompts of {asked:,.0f} are asked for.",
+            {"anchor": own, "asked": asked},
+        )
+
+
+def _prefill_warnings(anchor: Anchor, probe: PrefillProbe, target: Target, use: PrefillUse) -> Iterator[Finding]:
+    asked = target.prompt_tokens
+    if asked is None:
+        yield Finding("prompts_unknown", "How long the target's prompts are is not known.")
+    elif asked > probe.longest:
+        yield Finding(
+            "beyond_probe",
+            f"Prompts of up to {probe.longest:,.0f} tokens were measured, {asked:,.0f} are asked for: the rate of the "
+            "longest is held.",
+            {"longest": probe.longest, "asked": asked},
+        )
+    if use == "line":
+        yield Finding(
+            "straight_line",
+            f"Fewer than {FITTED_POINTS} lengths were measured: one rate for all, and a fixed part held at any width.",
+        )
+    line = curve_of(probe) or line_of(probe)
+    if line is not None and min(line.raw_rate(0.0), line.raw_rate(probe.longest)) <= 0:
+        yield Finding("negative_rate", "A token's rate gets negative: the slowest measured one is taken there.")
+    if target.tp is not None and target.tp != anchor.tp and target.deployment is None:
+        yield Finding(
+            "ideal_sharding",
+            "No part and model are named, so that tokens of prompts are taken to be shared evenly by the GPUs.",
+        )
