@@ -15,6 +15,11 @@ from tests.engine.analytic_cases import decode, deployed, queries
 ROUNDED = 6e-5  # published to four places
 
 
+def share(scale, context):
+    """What is charged of dense attention."""
+    return scale.bounded(float(context)) / context
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
@@ -26,16 +31,16 @@ ROUNDED = 6e-5  # published to four places
 )
 def test_scales_as_published(name, expected):
     scale = scale_of(load_model(name))
-    for context, share in expected.items():
-        assert scale.raw(float(context)) == pytest.approx(share, abs=ROUNDED)
-        assert scale.share(float(context)) == scale.raw(float(context))
+    for context, told in expected.items():
+        assert scale.raw(float(context)) == pytest.approx(told, abs=ROUNDED)
+        assert share(scale, float(context)) == scale.raw(float(context))
 
 
-@pytest.mark.parametrize(("context", "share"), [(8192, 0.095), (130000, 0.624)])
-def test_share_of_the_indexer_in_a_layer_that_picks(context, share):
+@pytest.mark.parametrize(("context", "expected"), [(8192, 0.095), (130000, 0.624)])
+def test_share_of_the_indexer_in_a_layer_that_picks(context, expected):
     pro = load_model("deepseek-v4-pro")
     scale = scale_of(replace(pro, layers=1, sparse=replace(pro.sparse, schedule=(4,))))
-    assert scale.index * context / scale.tokens(float(context)) == pytest.approx(share, abs=5e-4)
+    assert scale.index * context / scale.tokens(float(context)) == pytest.approx(expected, abs=5e-4)
 
 
 def test_a_schedule_with_an_unknown_code_gives_no_answer():
@@ -59,21 +64,21 @@ def test_short_contexts_are_read_whole():
     # GLM-5.2 at 1,024 tokens: all are picked, and indexing comes on top: 1 + 21/78 x 4096 / (64 x 1088) = 1.0158.
     scale = scale_of(load_model("glm-5.2"))
     assert scale.raw(1024.0) == pytest.approx(1 + 21 / 78 * 4096 / 69632)
-    assert scale.share(1024.0) == 1.0
+    assert share(scale, 1024.0) == 1.0
 
 
 def test_fallback_by_topk_alone():
     model = load_model("glm-5.2")
     scale = scale_of(replace(model, sparse=replace(model.sparse, index_heads=0, indexed_layers=0)))
     assert scale.kind == "fallback"
-    assert [scale.share(x) for x in (1000.0, 4096.0, 100_000.0)] == [1.0, 0.5, 0.15]
+    assert [share(scale, x) for x in (1000.0, 4096.0, 100_000.0)] == [1.0, 0.5, 0.15]
 
 
 def test_an_unfused_indexer_costs_more_and_a_fused_one_nothing_in_decode():
     model = load_model("glm-5.2")
     indexing = 21 / 78 * 4096 / 69632
     assert scale_of(model, 3.3).raw(131072.0) == scale_of(model).raw(131072.0)
-    assert scale_of(model, 3.3).share(131072.0) == pytest.approx(2048 / 131072 + 3.3 * indexing)
+    assert share(scale_of(model, 3.3), 131072.0) == pytest.approx(2048 / 131072 + 3.3 * indexing)
     assert scale_of(model).excess == 0.0
     dense = StepModel(deployed(replace(model, sparse=None), "b200-sxm", tp=8)).parts(decode(16, 50_000))
     fused = StepModel(deployed(model, "b200-sxm", tp=8)).parts(decode(16, 50_000))
@@ -88,7 +93,17 @@ def test_decode_picks_with_attention_data_parallelism_only(name):
     dense = StepModel(deployed(replace(load_model(name), sparse=None), "b200-sxm", tp=8, attention_dp=8))
     scale = scale_of(load_model(name))
     read = together.parts(decode(6, 100_000))["decode_attention"] / dense.parts(decode(6, 100_000))["decode_attention"]
-    assert read == pytest.approx(scale.share(100_000.0), rel=0.04)  # queries move besides
+    assert read == pytest.approx(share(scale, 100_000.0), rel=0.04)  # queries move besides
+
+
+def test_growth_by_what_is_picked():
+    """One more sequence of V4-Pro at 205,000 tokens: dense on 8 GPUs it reads them whole, picked a 70th of that."""
+    dense, picked = (StepModel(deployed("deepseek-v4-pro", "mi355x", tp=8), picks=p) for p in (None, True))
+    steps = [s.decode_ns(9, 205_000) - s.decode_ns(8, 205_000) for s in (dense, picked)]
+    read = 61 * 205_000 * 576 * 2 / (8000 * deployed("deepseek-v4-pro", "mi355x").part.bandwidth_share)
+    scale = scale_of(load_model("deepseek-v4-pro"))
+    assert steps[0] - steps[1] == pytest.approx(read * (1 - share(scale, 205_000)), rel=0.01)
+    assert 2.2e6 < read < 2.9e6
 
 
 def test_prompts_compute_what_the_mean_query_sees():

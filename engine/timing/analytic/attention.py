@@ -31,15 +31,19 @@ class _Reading:
 
 
 class AttentionTime:
-    """Attention of all softmax layers of a deployment, in nanoseconds, as the rank with most does it."""
+    """Attention of all softmax layers of a deployment, in nanoseconds, as the rank with most does it.
 
-    def __init__(self, deployment: Deployment, rates: Rates) -> None:
+    ``picks`` says whether decodes of sparse models are charged what they pick of the context, or all of it; None: with
+    attention data parallelism.
+    """
+
+    def __init__(self, deployment: Deployment, rates: Rates, picks: bool | None = None) -> None:
         model, attention = deployment.model, deployment.model.attention
         split, share = deployment.attention_tp, deployment.dcp
         heads = attention.heads / split
         kv_width = dtype_bytes(deployment.kv_dtype)
         self._scale = scale_of(model, deployment.sparse_cost_scale)
-        self._selects_decode = deployment.attention_dp > 1
+        self._picks = deployment.attention_dp > 1 if picks is None else picks
         latent = attention.kv_lora + attention.rope_dim
         if attention.is_latent:
             cached = latent * kv_width
@@ -88,11 +92,11 @@ class AttentionTime:
         time = 0.0
         if self._full:
             seen, scale = cached, self._scale
-            if scale is not None and self._selects_decode:
+            if scale is not None and self._picks:
                 seen = work.decodes * scale.bounded(larger(cached / larger(work.decodes, 1.0), 1.0))
             pairs = width * seen + own * ((width + 1.0) / 2.0)
             layer = self._layer(self._decode, seen + own, own, pairs)
-            if scale is not None and not self._selects_decode:
+            if scale is not None and not self._picks:
                 layer = layer * (1.0 + scale.excess)
             time = time + self._full * layer
         if self._windowed:

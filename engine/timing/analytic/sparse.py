@@ -69,10 +69,6 @@ class Scale:
         """Tokens per query as they are charged: at most the context, and the excess on top."""
         return smaller(self.tokens(context), context) + self.excess * context
 
-    def share(self, context: Amount) -> Amount:
-        """What is charged at a context above 0, as a share of dense attention."""
-        return self.bounded(context) / context
-
 
 def scale_of(model: ModelShape, cost_scale: float = 1.0) -> Scale | None:
     """The scale of a model; None where its attention is dense, or its schedule holds a code that nobody knows."""

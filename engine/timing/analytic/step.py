@@ -55,12 +55,14 @@ class StepModel:
 
     Amounts are per GPU of a stage, summed over stages: a pass goes through all of them. ``asked_of`` says whose batch a
     query is, where attention is data parallel: that of one rank, the others taken to have the like, or of all ranks.
+    ``picks`` is that of :class:`AttentionTime`: how a decode grows with sequences and contexts, where what is measured
+    gives its level, is what they pick.
 
     Raises:
         GapscopeError: widths that do not fit each other or the model.
     """
 
-    def __init__(self, deployment: Deployment, asked_of: AskedOf = "rank") -> None:
+    def __init__(self, deployment: Deployment, asked_of: AskedOf = "rank", picks: bool | None = None) -> None:
         _check(deployment)
         self.deployment, self.asked_of = deployment, asked_of
         model, rates = deployment.model, Rates(deployment.part)
@@ -69,7 +71,7 @@ class StepModel:
         self._mlp = MlpTime(deployment, rates)
         self._experts = ExpertsTime(deployment, rates)
         self._collectives = CollectivesTime(deployment)
-        self._attention = AttentionTime(deployment, rates)
+        self._attention = AttentionTime(deployment, rates, picks)
         self._norm = model.layers * NORM_MOVES * model.hidden * VALUE_BYTES / rates.elementwise
         self._head = Gemm(rates, model.hidden, model.vocab / deployment.tp, rates.of("bf16"))
         self._sampling = SAMPLING_MOVES * model.vocab * VALUE_BYTES / rates.elementwise
