@@ -42,22 +42,22 @@ def model_names(folders: Sequence[Path] = ()) -> list[str]:
 
 
 def load_part(name: str, folders: Sequence[Path] = ()) -> Part:
-    """The part of that name.
+    """The part of that name, in upper or lower case.
 
     Raises:
         GapscopeError: there is none (the nearest is named), or its file is not sound.
     """
-    values, where = _load("parts", name, folders)
+    name, values, where = _load("parts", name, folders)
     return read_record(Part, values, where, name=name)
 
 
 def load_model(name: str, folders: Sequence[Path] = ()) -> ModelShape:
-    """The model of that name: from a preset, or from a Hugging Face ``config.json`` kept as ``models/NAME.json``.
+    """The model of that name, in upper or lower case: from a preset, or from a Hugging Face ``config.json`` kept as ``models/NAME.json``.
 
     Raises:
         GapscopeError: there is none (the nearest is named), or its file is not sound.
     """
-    values, where = _load("models", name, folders)
+    name, values, where = _load("models", name, folders)
     return check_model(read_record(ModelShape, values, where, name=name), where)
 
 
@@ -71,14 +71,25 @@ def _files(kind: Kind, folders: Sequence[Path]) -> dict[str, list[Path]]:
     return found
 
 
-def _load(kind: Kind, name: str, folders: Sequence[Path]) -> tuple[dict[str, Any], str]:
+def _load(kind: Kind, name: str, folders: Sequence[Path]) -> tuple[str, dict[str, Any], str]:
+    """A preset's name as its file is spelled, what it says, and how to call it in a message."""
     files = _files(kind, folders)
+    name = _spelled(name, files)
     values = _inherit(kind, name, files, ())
-    return values, f"Preset {kind}/{files[name][0].name}"
+    return name, values, f"Preset {kind}/{files[name][0].name}"
+
+
+def _spelled(name: str, files: _Files) -> str:
+    """The name as its file has it; itself where none, or more than one, differs from it in case alone."""
+    if name in files:
+        return name
+    alike = [known for known in files if known.lower() == name.lower()]
+    return alike[0] if len(alike) == 1 else name
 
 
 def _inherit(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> dict[str, Any]:
     """What a file says, over what those that it names say: later ones win, then the file itself."""
+    name = _spelled(name, files)
     if name in trail:
         circle = " -> ".join([*trail[trail.index(name) :], name])
         raise GapscopeError(f"Presets of {kind} inherit in a circle: {circle}.")

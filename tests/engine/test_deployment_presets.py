@@ -180,8 +180,19 @@ def test_a_name_is_never_a_path(name: str) -> None:
 
 
 def test_an_unknown_name_names_the_nearest() -> None:
-    with pytest.raises(GapscopeError, match=r"There is no model 'Llama-3.1-8b'. Did you mean llama-3.1-8b\?"):
-        load_model("Llama-3.1-8b")
+    with pytest.raises(GapscopeError, match=r"There is no model 'Llama-3.1'. Did you mean llama-3.1-8b\?"):
+        load_model("Llama-3.1")
+
+
+def test_a_name_may_be_in_upper_or_lower_case(folders: list[Path]) -> None:
+    assert load_part("H100-SXM") == load_part("h100-sxm")
+    assert load_model("Qwen3-8B").name == "qwen3-8b"
+    write(folders, "parts/Mine.toml", 'extends = "H200-SXM"\n')
+    assert load_part("mine", folders).name == "Mine"
+    write(folders, "parts/mine.toml", 'extends = "h100-sxm"\n')
+    assert load_part("mine", folders).name == "mine"
+    with pytest.raises(GapscopeError, match="There is no part 'MINE'"):
+        load_part("MINE", folders)
 
 
 def test_a_name_means_the_same_in_every_store(folders: list[Path], tmp_path: Path) -> None:
