@@ -52,7 +52,9 @@ def load_part(name: str, folders: Sequence[Path] = ()) -> Part:
 
 
 def load_model(name: str, folders: Sequence[Path] = ()) -> ModelShape:
-    """The model of that name, in upper or lower case: from a preset, or from a Hugging Face ``config.json`` kept as ``models/NAME.json``.
+    """The model of that name, in upper or lower case.
+
+    From a preset, or from a Hugging Face ``config.json`` that is kept as ``models/NAME.json``.
 
     Raises:
         GapscopeError: there is none (the nearest is named), or its file is not sound.
