@@ -10,9 +10,19 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "fpm",
         "timing",
-        "fpm: fitted on measured passes; measured: the recorded passes of the run itself; analytic: from what the "
-        "deployment below can compute and move; fixed: the constants below",
-        choices=("fpm", "measured", "analytic", "fixed"),
+        "fpm: fitted on measured passes; anchor: measured curves, inside the regime they were measured in; measured: "
+        "the recorded passes of the run itself; analytic: from what the deployment below can compute and move; fixed: "
+        "the constants below",
+        choices=("fpm", "anchor", "measured", "analytic", "fixed"),
+    ),
+    Knob("anchor", str, "", "timing", "anchor timing: the anchor, by its name in the store"),
+    Knob(
+        "anchor_allow",
+        str,
+        "",
+        "timing",
+        "anchor timing: axes of the regime that may differ all the same, separated by commas; layout: another "
+        "attention-DP layout; layers: another depth",
     ),
     Knob(
         "measured_match",

@@ -11,7 +11,7 @@ from engine.knobs.table import BY_NAME, DEPLOYMENT
 
 DEPLOYMENT_TIMINGS = ("analytic",)
 """Values of ``timing`` that price passes from what is deployed."""
-COVERING_TIMINGS = ("fpm",)
+COVERING_TIMINGS = ("fpm", "anchor")
 """Those that refuse what they do not cover, so that another source may answer it."""
 
 
@@ -31,12 +31,16 @@ def settle_deployment(values: dict[str, Any], changes: Mapping[str, Any]) -> Non
                 f"Knob on_refused=analytic has no effect with timing={timing}, which refuses nothing that another "
                 "source could answer: expected clamp."
             )
-    if not prices_deployment(values):
+    if timing != "anchor":
+        for name in ("anchor", "anchor_allow"):
+            drop(values, changes, name, f"timing={timing}")
+    # An anchor stands for the deployment of a run's record too: knobs that name no whole deployment change that.
+    if not prices_deployment(values) and timing != "anchor":
         for name in DEPLOYMENT:
             drop(values, changes, name, f"timing={timing} and on_refused={values['on_refused']}")
         return
     for name, what in (("part", "part"), ("model_preset", "model")):
-        if not values[name]:
+        if not values[name] and prices_deployment(values):
             raise GapscopeError(
                 f"Knob {name} is not set, and passes are to be priced from what is deployed: name a preset "
                 f"(`gapscope {what} list`)."
@@ -60,10 +64,10 @@ def settle_deployment(values: dict[str, Any], changes: Mapping[str, Any]) -> Non
     drafting = values["spec_method"] == "draft_model" and not values["spec_draft_cost"]
     if not drafting:
         drop(values, changes, "draft_preset", "spec_method other than draft_model, or spec_draft_cost given")
-    elif not values["draft_preset"]:
+    elif not values["draft_preset"] and prices_deployment(values):
         raise GapscopeError(
             "Knob spec_method=draft_model: expected the draft model by its preset (draft_preset), or what a draft "
             "costs (spec_draft_cost)."
         )
-    if timing == "analytic":
-        drop(values, changes, "spec_pricing", "timing=analytic, which prices the width of a verification")
+    if timing in ("analytic", "anchor"):
+        drop(values, changes, "spec_pricing", f"timing={timing}, which prices the width of a verification")

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from engine.timing import fixed, fpm, measured
 from engine.timing.analytic import source as analytic
+from engine.timing.anchors import source as anchor
 from engine.timing.chain import ChainTiming
 from engine.timing.contract import Covering, PassQueries, PassTimes, PassTimeSource
 from engine.timing.coverage import domain
@@ -35,11 +36,12 @@ __all__ = [
 SOURCES: dict[str, Callable[..., PassTimeSource]] = {
     "fpm": fpm.build,
     "analytic": analytic.build,
+    "anchor": anchor.build,
     "fixed": fixed.build,
     "measured": measured.build,
 }
 """What the knob ``timing`` can ask for: a builder from (knobs, model) each."""
-FROM_PRESETS = frozenset({"analytic"})
+FROM_PRESETS = frozenset({"analytic", "anchor"})
 """Those whose builder takes the folders of a user's presets besides."""
 
 
@@ -48,10 +50,11 @@ def build_timing(
 ) -> PassTimeSource:
     """The source that ``knobs`` ask for; the only place where one is constructed.
 
-    ``knobs`` are complete and checked (:func:`engine.knobs.resolve`). ``model`` is what :func:`fit` (fpm) or
-    :func:`measured_model` (measured) returned; the ``fixed`` and ``analytic`` sources take none. ``presets`` are the
-    folders of a user's parts and models (:func:`engine.deployment.preset_folders`). With ``on_refused=analytic`` what
-    the source refuses is answered by the analytic one.
+    ``knobs`` are complete and checked (:func:`engine.knobs.resolve`). ``model`` is what :func:`fit` (fpm),
+    :func:`measured_model` (measured) or :func:`engine.timing.anchors.source.model_of` (anchor) returned; the ``fixed``
+    and ``analytic`` sources take none. ``presets`` are the folders of a user's parts and models
+    (:func:`engine.deployment.preset_folders`). With ``on_refused=analytic`` what the source refuses is answered by the
+    analytic one.
 
     Raises:
         GapscopeError: ``timing`` needs a model and there is none, or one of another kind or version; an unknown preset.

@@ -11,7 +11,7 @@ import numpy as np
 from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
 from engine.timing.contract import Ints, PassQueries, PassTimes, Refused
-from engine.timing.model_file import check_model
+from engine.timing.model_file import KIND, check_model
 from engine.timing.rows import CLASSES
 from engine.timing.sites import Place, Site, Sites, decode_line, decode_starts
 from engine.timing.surface import Surface
@@ -36,7 +36,7 @@ def build(knobs: Mapping[str, Any], model: Mapping[str, Any] | None) -> FpmTimin
             "Knob timing='fpm' needs a timing model: name passes to fit on (`--fit RUN:warmup`) or a model file, "
             "or set timing=fixed."
         )
-    check_model(model)
+    check_model(model, kind=KIND)
     composition = knobs["mixed_composition"]
     if composition == "auto":
         composition = model["composition"]

@@ -14,6 +14,9 @@ from engine.errors import GapscopeError
 
 KIND = "gapscope-timing-fpm"
 VERSION = 1
+ANCHOR_KIND = "gapscope-timing-anchor"
+VERSIONS = {KIND: VERSION, ANCHOR_KIND: 1}
+"""Kinds of timing models that are files, each with the version that this program reads and writes."""
 
 
 def with_digest(model: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,16 +71,21 @@ def load_model(path: Path | str) -> dict[str, Any]:
     return dict(model)
 
 
-def check_model(model: Any, where: str = "given") -> None:
-    """Raise GapscopeError, in one sentence, unless ``model`` is one that this version wrote and nobody altered."""
+def check_model(model: Any, where: str = "given", kind: str | None = None) -> None:
+    """Raise GapscopeError, in one sentence, unless ``model`` is one that this version wrote and nobody altered.
+
+    ``kind`` is the one that is expected; None takes each of :data:`VERSIONS`.
+    """
     if not isinstance(model, Mapping) or "kind" not in model:
         raise GapscopeError(f"Timing model {where} has no kind: expected a file that `gapscope fit` wrote.")
-    if model["kind"] != KIND:
-        raise GapscopeError(f"Timing model {where} is of kind {model['kind']!r}: expected {KIND!r}; fit it again.")
-    if model.get("version") != VERSION:
+    kinds = VERSIONS if kind is None else {kind: VERSIONS[kind]}
+    if model["kind"] not in kinds:
+        told = " or ".join(map(repr, kinds))
+        raise GapscopeError(f"Timing model {where} is of kind {model['kind']!r}: expected {told}; make it again.")
+    if model.get("version") != kinds[model["kind"]]:
         raise GapscopeError(
-            f"Timing model {where} has version {model.get('version')!r}: this program reads version {VERSION}; "
-            "fit it again."
+            f"Timing model {where} has version {model.get('version')!r}: this program reads version "
+            f"{kinds[model['kind']]}; make it again."
         )
     try:
         told = _digest(model)
@@ -85,5 +93,5 @@ def check_model(model: Any, where: str = "given") -> None:
         told = ""
     if model.get("digest") != told:
         raise GapscopeError(
-            f"Timing model {where} was altered after it was fitted: its digest does not match; fit it again."
+            f"Timing model {where} was altered after it was made: its digest does not match; make it again."
         )

@@ -36,8 +36,8 @@ def test_the_same_model_is_the_same_file(model, tmp_path):
     [
         ({"kind": "anchor"}, "is of kind 'anchor': expected 'gapscope-timing-fpm'"),
         ({"version": 99}, "has version 99: this program reads version 1"),
-        ({"composition": "marginal"}, "was altered after it was fitted"),
-        ({"digest": "0" * 64}, "was altered after it was fitted"),
+        ({"composition": "marginal"}, "was altered after it was made"),
+        ({"digest": "0" * 64}, "was altered after it was made"),
     ],
 )
 def test_refuses_another_kind_version_or_content(model, tmp_path, change, match):

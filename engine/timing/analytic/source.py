@@ -153,13 +153,13 @@ class AnalyticTiming:
         deployment, drafting = self.step.deployment, self._drafting
         drafts: Any = None
         if isinstance(drafting, Drafter):
-            drafts = {"drafts": drafting.drafts, "shape": drafting.shape and _plain(drafting.shape)}
+            drafts = {"drafts": drafting.drafts, "shape": drafting.shape and plain(drafting.shape)}
         elif drafting is not None:
             drafts = {"share_of_a_plain_decode": drafting}
         scale = self.step.scale
         return {
             "kind": "analytic",
-            "deployment": _plain(deployment),
+            "deployment": plain(deployment),
             "regime": regime_of(deployment),
             "batch_of": self.step.asked_of,
             "sparse_attention": None if scale is None else scale.kind,
@@ -190,7 +190,7 @@ class AnalyticTiming:
         return self.step.priced(self.step.plain_decode(work)) * self._drafting * (work.decodes > 0)
 
 
-def _plain(record: Any) -> Any:
+def plain(record: Any) -> Any:
     """A record as JSON has it: names as keys, lists."""
     return json.loads(json.dumps(asdict(record)))
 

@@ -87,6 +87,15 @@ def line_of(probe: PrefillProbe) -> PrefillLine | None:
     return PrefillLine(max(0.0, fixed), rate, 0.0, _reach(probe), rate)
 
 
+def hits_of(probe: PrefillProbe) -> tuple[Any, Any]:
+    """Lengths and milliseconds of prompts that were all cached, as arrays in order of the lengths."""
+    held: dict[float, list[float]] = {}
+    for point in probe.points:
+        held.setdefault(point.tokens + point.context, []).append(point.ms)
+    lengths = sorted(held)
+    return np.array(lengths), np.array([float(np.mean(held[length])) for length in lengths])
+
+
 def packed_line(probe: PrefillProbe, packed: Packed) -> PrefillLine:
     """The line that packed prompts are held to: that of single ones."""
     line = curve_of(probe) or line_of(probe)

@@ -104,9 +104,7 @@ def with_knobs(target: Target, knobs: Mapping[str, Any], deployment: Deployment 
         target,
         axes=axes,
         config_digest=None if deployment is not None or knobs["model_preset"] else target.config_digest,
-        tp=knobs["tp"],
-        pp=knobs["pp"],
-        ep=knobs["ep"],
+        **{name: _width(knobs[name], getattr(target, name), deployment) for name in ("tp", "pp", "ep")},
         attention_dp=knobs["attention_dp"],
         requests=requests,
         budget=knobs["chunked_prefill_size"] if knobs["engine"] == "sglang" else knobs["max_num_batched_tokens"],
@@ -126,6 +124,11 @@ def _set_axes(knobs: Mapping[str, Any]) -> dict[str, str | None]:
         "attention_family": family_of(knobs["attention_family"]),
     }
     return {axis: value for axis, value in said.items() if value is not None}
+
+
+def _width(asked: int, recorded: int | None, deployment: Deployment | None) -> int | None:
+    """A width that was named with a deployment or set, else that of the run's record."""
+    return asked if deployment is not None or asked != 1 else recorded
 
 
 def _count(value: Any) -> int | None:
