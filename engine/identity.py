@@ -263,6 +263,7 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "data_digests": _f("digests of its data"),
         "fitted_on": _f("runs and phases it was fitted on"),
         "regime": _f("regime of its data"),
+        "calibrated": _f("parts that rest on measurement"),
         "composition": _f("composition of mixed passes"),
         "on_refused": _f("refused queries"),
         "pass_scale": _f("factor on pass durations"),

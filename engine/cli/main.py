@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from engine.cli.anchors import add_anchor
 from engine.cli.attaching import add_attach
 from engine.cli.deployment import add_deployment
 from engine.cli.exporting import add_export
@@ -40,7 +41,7 @@ def register(commands: Commands, show_ladder: Show | None = None) -> None:
     for add in (add_import, add_attach, add_export, _add_fit, add_replay):
         add(commands)
     add_ladder(commands, show_ladder)
-    for add in (_add_parity, _add_trace, add_presets, add_deployment):
+    for add in (_add_parity, _add_trace, add_presets, add_deployment, add_anchor):
         add(commands)
 
 

@@ -25,11 +25,12 @@ def add_replay(commands: Commands) -> None:
         "simulate a deployment under a workload and write what happened as a run",
         "What is replayed comes from a run's own record (--like) or from --trace and --set. How long passes take\n"
         "comes from a model (--model), from passes to fit on (--fit), from the recorded passes of --like themselves\n"
-        "(--timing measured), from what a named deployment can do (--timing analytic), from constants (fixed),\n"
-        "or is that of the replay which --like names.\n"
+        "(--timing measured), from an anchor of the store (--anchor), from what a named deployment can do\n"
+        "(--timing analytic), from constants (fixed), or is that of the replay which --like names.\n"
         "Prints the run's id. Interrupting it writes nothing.\n\n"
         "  gapscope replay --like ample8 --fit fpm_sweep --fit ample8:warmup\n"
         "  gapscope replay --like tight8 --model tight8.timing.json --set kv_blocks=448 --title 'twice the pool'\n"
+        "  gapscope replay --like ample8 --anchor toy\n"
         "  gapscope replay --like ample8 --timing analytic --set part=h100-sxm --set model_preset=qwen3-8b\n"
         "  gapscope replay --trace mooncake.jsonl --timing fixed --set lanes=32 --set lane_assignment=cursor\n"
         "  gapscope replay --like ample8 --fit fpm_sweep --dry-run",
@@ -44,6 +45,7 @@ def add_replay(commands: Commands) -> None:
         "--fit", action="append", default=[], metavar="RUN[:PHASE,...]", help="fit the timing on these passes"
     )
     parser.add_argument("--model", type=Path, metavar="FILE", help="a timing model that `gapscope fit` wrote")
+    parser.add_argument("--anchor", metavar="NAME", help="short for --set timing=anchor --set anchor=NAME")
     parser.add_argument("--title", help="what people read (the run's id is made from it)")
     parser.add_argument("--dry-run", action="store_true", help="show the resolved knobs and stop")
     add_fit_options(parser)
@@ -63,7 +65,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     changes = _changes(arguments)
     values = knob_table.resolve(changes, base)
     digest = "" if arguments.trace else _trace_digest(like)
-    model = _model(arguments, like, stores, values["timing"])
+    model = _model(arguments, like, stores, values)
     presets = preset_folders(stores)
     build_timing(values, model, presets)  # says what is missing before anything is read
     trace = load_trace(arguments.trace) if arguments.trace else stored_trace(stores, digest)
@@ -131,6 +133,8 @@ def _stood_for(replay: Bundle, stores: Sequence[Path]) -> Bundle:
 
 def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     changes: dict[str, Any] = {"timing": arguments.timing} if arguments.timing else {}
+    if arguments.anchor:
+        changes |= {"timing": "anchor", "anchor": arguments.anchor}
     for text in arguments.set:
         name, equals, value = text.partition("=")
         if not equals:
@@ -140,22 +144,28 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def _model(
-    arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path], timing: str
+    arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path], values: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The timing model that was asked for; a replay brings its own."""
     from engine.timing import fit, load_model, model_for
+    from engine.timing.anchors.selection import anchor_model
 
+    timing = values["timing"]
     if timing == "measured":
         if arguments.model or arguments.fit:
             raise GapscopeError("timing=measured takes the recorded passes of --like: leave out --model and --fit.")
         return model_for(like, stores) if like else None
     if timing in ("fixed", "analytic"):
         return None
+    if timing == "anchor" and arguments.fit:
+        raise GapscopeError("timing=anchor takes an anchor of the store: leave out --fit.")
 
     if arguments.model and arguments.fit:
         raise GapscopeError("--model and --fit both say how long passes take: give one of them.")
     if arguments.model:
         return load_model(arguments.model)
+    if timing == "anchor":
+        return anchor_model(values, like, stores)
     if arguments.fit:
         return fit(fit_sources(arguments.fit, stores), force=arguments.force)
     return None if like is None else (like.lineage.get("timing") or {}).get("model")

@@ -27,6 +27,16 @@ NOT_ASSUMED = frozenset(
 ASSUMED_ANYWHERE = ("tokenizer",)
 """The same where a deployment is priced that the knobs name: what ran elsewhere says nothing of it."""
 KNOB_GROUPS = ("client", "capacity", "scheduler", "topology")
+NAMED = {
+    "part": ("hardware", "part"),
+    "model_preset": ("model", "name"),
+    "weight_dtype": ("model", "weights_dtype"),
+    "expert_dtype": ("model", "expert_dtype"),
+    "kv_dtype": ("model", "kv_dtype"),
+    "graph_mode": ("kernels", "graph_mode"),
+    "attention_family": ("kernels", "attention_family"),
+}
+"""Knobs that change what a replay stands for without naming a whole deployment, and the fields that they change."""
 UNFITTED = ("fixed", "analytic")
 """Values of the knob ``timing`` that rest on no measured pass."""
 FREE_KNOBS = frozenset({"core"})
@@ -148,6 +158,8 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     unused, described = _unused(values), result.timing.describe()
     regime = described.get("regime")  # of a source that prices a named deployment
     assumed = ASSUMED_GROUPS if regime is None else ASSUMED_ANYWHERE
+    if values["timing"] == "anchor" and values["part"]:
+        assumed = tuple(group for group in assumed if group != "hardware")
     if like is not None:
         for group, name, field in like.identity:
             if group in assumed and name not in NOT_ASSUMED and name in FIELDS.get(group, {}):
@@ -196,6 +208,9 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     if scope is not None and values["timing"] == "fpm":
         identity.set("telemetry", "fpm_scope", scope, f"assumed, as of {like.run_id if like else ''}")
     _set_timing(identity, result, model)
+    for knob, (group, name) in NAMED.items():
+        if regime is None and values[knob] != knob_table.BY_NAME[knob].default and described.get("kind") == "anchor":
+            identity.set(group, name, values[knob], f"knob {knob}")
     if regime is not None:
         _set_all(identity, "knobs of the deployment", regime)
         identity.set("hardware", "count", regime["hardware"]["count"] * values["replicas"], "tp, pp and replicas")
@@ -297,6 +312,8 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
         "hold_out": described.get("holdout"),
         "corrections": described.get("levels"),
         "parameters": described.get("constants"),
+        "regime": described.get("data_regime"),
+        "calibrated": described.get("calibrated"),
         "deployment": _deployed(described),
         "fallback": _deployed(described.get("fallback") or {}),
     }
@@ -357,6 +374,6 @@ def lineage_of(
         trace={"name": result.trace.name, "digest": result.trace.digest},
         timing={
             **result.timing.describe(),
-            "model": dict(model) if model and result.knobs["timing"] == "fpm" else None,
+            "model": dict(model) if model and result.knobs["timing"] in ("fpm", "anchor") else None,
         },
     )

@@ -417,16 +417,17 @@ def test_a_chain_answers_what_the_anchor_does_not():
 
 def test_the_description_says_what_was_ingested():
     told = source(artefact(grid=GRID), lanes=160).describe()
-    assert (told["kind"], told["anchor"], told["distance"], told["confidence"]) == ("anchor", "a", 0, "interp")
+    verdict = told["acceptance"]
+    assert (told["kind"], told["anchor"], verdict["distance"], verdict["confidence"]) == ("anchor", "a", 0, "interp")
     assert told["calibrated"] == {"decode": True, "prefill": True}
     assert told["data_regime"]["part"] == "gfx950"
-    assert {row["axis"] for row in told["regime_rows"]} == set(KNOWN)
-    assert [w["code"] for w in told["warnings"]] == ["sweep_narrow", "straight_line"]
+    assert {row["axis"] for row in verdict["rows"]} == set(KNOWN)
+    assert [w["code"] for w in verdict["warnings"]] == ["sweep_narrow", "straight_line"]
     assert told["model"]["digest"] == told["model_digest"]
 
 
 def test_an_anchor_of_another_part_is_refused_by_name():
-    with pytest.raises(GapscopeError, match=r"does not apply \(1 axes differ\).*Another GPU part: gfx950.*mi325x"):
+    with pytest.raises(GapscopeError, match=r"does not apply \(1 axis differs\).*Another GPU part: gfx950.*mi325x"):
         source(artefact(), part="mi325x")
     with pytest.raises(GapscopeError, match="Another engine: vllm in the anchor, sglang"):
         source(artefact(), engine="sglang")

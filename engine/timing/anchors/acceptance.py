@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from engine.timing.anchors import regime
@@ -64,6 +64,12 @@ class Acceptance:
     def accepted(self) -> bool:
         """Whether its decode may be used: the regime is the same and nothing else forbids it."""
         return not self.refusals
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that it says, with the distance and whether each part is accepted."""
+        told = asdict(self)
+        parts = {"decode": self.accepted, "prefill": self.prefill_accepted, "packed": self.packed}
+        return {"accepted": parts, "distance": self.distance, **told}
 
     @property
     def prefill_accepted(self) -> bool:
@@ -274,7 +280,9 @@ def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
         )
     if anchor.attention_dp is None and (target.attention_dp or 1) > 1:
         yield Finding("layout_unknown", "The anchor does not say its attention-DP layout: used as it is.")
-    if target.tp is not None and target.tp != anchor.tp:
+    if anchor.tp is None and (target.tp or 1) > 1:
+        yield Finding("width_unknown", "The anchor does not say on how many GPUs it ran: used as it is.")
+    if target.tp is not None and anchor.tp is not None and target.tp != anchor.tp:
         yield Finding(
             "width_restored",
             f"Decodes were measured on tp={anchor.tp} and are carried over to tp={target.tp}, not measured there.",
@@ -308,7 +316,7 @@ def _prefill_warnings(anchor: Anchor, probe: PrefillProbe, target: Target, use: 
     line = curve_of(probe) or line_of(probe)
     if line is not None and min(line.raw_rate(0.0), line.raw_rate(probe.longest)) <= 0:
         yield Finding("negative_rate", "A token's rate gets negative: the slowest measured one is taken there.")
-    if target.tp is not None and target.tp != anchor.tp and target.deployment is None:
+    if target.tp is not None and anchor.tp not in (None, target.tp) and target.deployment is None:
         yield Finding(
             "ideal_sharding",
             "No part and model are named, so that tokens of prompts are taken to be shared evenly by the GPUs.",

@@ -37,11 +37,17 @@ class DecodePoint:
 
 @dataclass(frozen=True, slots=True)
 class PrefillPoint:
-    """``tokens`` new tokens of one prompt after ``context`` cached ones, in milliseconds."""
+    """``tokens`` new tokens of ``prompts`` after ``context`` cached ones, all together, in milliseconds."""
 
     tokens: float
     ms: float
     context: float = 0.0
+    prompts: int = 1
+
+    @property
+    def length(self) -> float:
+        """What a token's arithmetic grows with: the own length of the mean prompt, and twice what it had cached."""
+        return (self.tokens + 2.0 * self.context) / self.prompts
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +85,12 @@ class PrefillProbe:
     @property
     def longest(self) -> float:
         """Tokens of the longest prompt that was probed, cached ones included."""
-        return max(point.tokens + point.context for point in self.points)
+        return max((point.tokens + point.context) / point.prompts for point in self.points)
 
 
 @dataclass(frozen=True)
 class Anchor:
-    """One measured artefact. Widths are those that ran; ``attention_dp`` None is unknown."""
+    """One measured artefact. Widths are those that ran; None is unknown."""
 
     name: str
     digest: str
@@ -93,9 +99,9 @@ class Anchor:
     sweep: tuple[DecodePoint, ...]
     grid: tuple[DecodePoint, ...]
     prefill: PrefillProbe | None
-    tp: int
-    pp: int
-    ep: int
+    tp: int | None
+    pp: int | None
+    ep: int | None
     attention_dp: int | None
     layers: int | None
     input_len: float | None
@@ -114,8 +120,8 @@ class Anchor:
 
     @property
     def gpus(self) -> int:
-        """GPUs that ran."""
-        return self.tp * self.pp
+        """GPUs that ran, as far as is known."""
+        return (self.tp or 1) * (self.pp or 1)
 
 
 def read_file(path: Path, name: str | None = None) -> Anchor:
@@ -158,9 +164,11 @@ def read_anchor(value: Any, name: str) -> Anchor:
     grid = [read.decode(row, "decode_ctx", None) for row in _list(value, "decode_ctx", name)]
     if any(point.context is None for point in grid):
         raise GapscopeError(f"Anchor {name}: a row of decode_ctx has no context; expected batch, context, decode_ms.")
-    widths = {w: read.count(meta, f"benchmark_{w}") or read.count(meta, w) or 1 for w in ("tp", "pp", "ep")}
+    widths = {width: read.count(meta, f"benchmark_{width}") or read.count(meta, width) for width in ("tp", "pp", "ep")}
+    if widths["tp"] is not None:  # who states widths states those above 1
+        widths = {width: count or 1 for width, count in widths.items()}
     args = _text(meta.get("server_args"))
-    ranks = read.count(meta, "attention_data_parallel_size") or server_args.attention_dp(args, widths["tp"])
+    ranks = read.count(meta, "attention_data_parallel_size") or server_args.attention_dp(args, widths["tp"] or 1)
     caching = meta.get("prefix_caching")
     return Anchor(
         name=name,
@@ -274,7 +282,8 @@ class _Reader:
         for row in _list(probe, "points", self._name):
             key = "ms" if row.get("ms") is not None else "mean_ttft_ms"
             tokens = self.number(row, "input_len", 1.0)
-            points.append(PrefillPoint(tokens, self.number(row, key), self.maybe(row, "context") or 0.0))
+            context, prompts = self.maybe(row, "context") or 0.0, self.count(row, "prompts") or 1
+            points.append(PrefillPoint(tokens, self.number(row, key), context, prompts))
         if not points:
             return None
         fit, packed = probe.get("curve_fit"), probe.get("packed")

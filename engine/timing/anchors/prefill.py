@@ -62,12 +62,12 @@ class PrefillLine:
 
 def curve_of(probe: PrefillProbe) -> PrefillLine | None:
     """The fitted curve: the artefact's own, else by least squares where enough lengths were measured; else None."""
-    lengths = {point.tokens + 2.0 * point.context for point in probe.points}
+    lengths = {point.length for point in probe.points}
     if probe.curve is not None:
         fixed, first, bend = probe.curve.fixed, probe.curve.rate, probe.curve.bend
     elif len(lengths) >= FITTED_POINTS:
-        tokens, read, ms = _columns(probe.points)
-        design = np.stack([np.ones(len(ms)), tokens, tokens * (tokens + 2.0 * read)], axis=1)
+        tokens, lengths_of, ms = _columns(probe.points)
+        design = np.stack([np.ones(len(ms)), tokens, tokens * lengths_of], axis=1)
         fixed, first, bend = _least_squares(design, ms)
     else:
         return None
@@ -114,7 +114,7 @@ def packed_rate(line: PrefillLine, packed: Packed) -> PrefillLine:
 
 def _reach(probe: PrefillProbe) -> float:
     """The largest n that was measured: twice the cached tokens count, as a token attends to them."""
-    return max(point.tokens + 2.0 * point.context for point in probe.points)
+    return max(point.length for point in probe.points)
 
 
 def _slowest(probe: PrefillProbe) -> float:
@@ -127,7 +127,7 @@ def _slowest(probe: PrefillProbe) -> float:
 
 
 def _columns(points: tuple[PrefillPoint, ...]) -> tuple[Any, Any, Any]:
-    rows = np.array([(point.tokens, point.context, point.ms) for point in points], np.float64)
+    rows = np.array([(point.tokens, point.length, point.ms) for point in points], np.float64)
     return rows[:, 0], rows[:, 1], rows[:, 2]
 
 

@@ -46,6 +46,7 @@ class PromptPrices:
         self.is_measured = verdict.prefill_accepted
         self.name = "prefill by the formula"
         self.widest = self._widest_pack = self._shortest = 0.0
+        self._several = 1
         probe = anchor.prefill
         if probe is None or not self.is_measured:
             if step is None:
@@ -56,6 +57,7 @@ class PromptPrices:
                 )
             return
         self.widest = max(point.tokens for point in probe.points)
+        self._several = max(point.prompts for point in probe.points)
         self._shortest = min(point.tokens for point in probe.points)
         if verdict.prefill == "cache_hits":
             self._hits, self.name = hits_of(probe), "prefill of cache hits"
@@ -92,7 +94,7 @@ class PromptPrices:
         line, several = self._single, own > 1
         assert line is not None
         price = line.ms(new, own, read)
-        widest, covered = np.full(len(prompts), self.widest), ~several
+        widest, covered = np.full(len(prompts), self.widest), own <= self._several
         if self._packed is not None:
             price = np.where(several, self._packed.ms(new, own, read), price)
             widest, covered = np.where(several, self._widest_pack, widest), np.ones(len(prompts), bool)

@@ -88,7 +88,7 @@ def of_anchor(anchor: Anchor) -> dict[str, str | None]:
         "engine": text_of(anchor.backend),
         "engine_version": text_of(meta.get("engine_version")),
         "weight_dtype": weights,
-        "kv_dtype": dtype_of(meta.get("kv_cache_dtype")) or "bf16",
+        "kv_dtype": dtype_of(meta["kv_cache_dtype"]) if "kv_cache_dtype" in meta else "bf16",
         "expert_dtype": dtype_of(meta.get("moe_expert_dtype")),
         "attention_family": family_of(meta.get("resolved_attention_backend") or meta.get("attention_backend")),
         "graph_mode": _graph(meta),
@@ -199,6 +199,8 @@ _RULES = {"attention_family": "one family of kernels", "weight_dtype": "equal as
 
 def _graph(meta: Mapping[str, Any]) -> str | None:
     eager = meta.get("enforce_eager")
+    if eager is None and "enforce_eager" in meta:
+        return None
     if not isinstance(eager, bool):
         eager = server_args.eager(meta.get("server_args") if isinstance(meta.get("server_args"), str) else None)
     return "eager" if eager else "graph"

@@ -16,7 +16,7 @@ from engine.errors import GapscopeError
 from engine.timing.analytic import StepModel
 from engine.timing.analytic.source import plain, regime_of
 from engine.timing.anchors import regime
-from engine.timing.anchors.acceptance import LAYOUT, Acceptance, Finding, judge
+from engine.timing.anchors.acceptance import LAYOUT, Acceptance, judge
 from engine.timing.anchors.artefact import Anchor, read_anchor
 from engine.timing.anchors.decode import DecodeCurves
 from engine.timing.anchors.prompts import PromptPrices
@@ -78,7 +78,8 @@ def require(anchor: Anchor, target: Target, allow: Sequence[str] = ()) -> Accept
     verdict = judge(anchor, target, allow)
     if verdict.refusals:
         raise GapscopeError(
-            f"Anchor {anchor.name} does not apply ({verdict.distance} axes differ): "
+            f"Anchor {anchor.name} does not apply ({verdict.distance} "
+            f"{'axis differs' if verdict.distance == 1 else 'axes differ'}): "
             + " ".join(finding.sentence for finding in verdict.refusals)
         )
     return verdict
@@ -320,15 +321,7 @@ class AnchorTiming:
             "prefill_source": "anchor" if calibrated else "analytic",
             "calibrated": {"decode": True, "prefill": calibrated},
             "observable": anchor.observable,
-            "regime_rows": [asdict(row) for row in verdict.rows],
-            "distance": verdict.distance,
-            "confidence": verdict.confidence,
-            "reach": verdict.reach,
-            "prefill": verdict.prefill,
-            "prefill_refusals": _said(verdict.prefill_refusals),
-            "packed": verdict.packed,
-            "packed_refusals": _said(verdict.packed_refusals),
-            "warnings": _said(verdict.warnings),
+            "acceptance": verdict.to_json(),
             "transport": list(self._transport.done),
             "kv_ratio": self._transport.kv_ratio,
             "verification": asdict(self._verify),
@@ -342,7 +335,3 @@ class AnchorTiming:
             told["deployment"] = plain(deployment)
             told["regime"] = regime_of(deployment)
         return told
-
-
-def _said(findings: Sequence[Finding]) -> list[dict[str, Any]]:
-    return [{**asdict(finding), "figures": dict(finding.figures)} for finding in findings]

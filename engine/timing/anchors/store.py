@@ -34,9 +34,9 @@ class Entry:
     digest: str
     signature: str
     axes: Mapping[str, str | None]
-    tp: int
-    pp: int
-    ep: int
+    tp: int | None
+    pp: int | None
+    ep: int | None
     attention_dp: int | None
     layers: int | None
     batches: tuple[int, ...]
@@ -157,8 +157,12 @@ def write(document: Mapping[str, Any], path: Path) -> None:
         raise GapscopeError(f"Cannot write {path}: {error.strerror or error}; choose another place.") from None
 
 
-def ranked(stores: Sequence[Path], target: Target, allow: Collection[str] = ()) -> list[Ranked]:
-    """Every anchor of the stores with what of it applies to the target, nearest first."""
+def ranked(
+    stores: Sequence[Path], target: Target, allow: Collection[str] = (), only: Anchor | None = None
+) -> list[Ranked]:
+    """Every anchor of the stores (or one of them) with what of it applies to the target, nearest first."""
+    if only is not None:
+        return [Ranked(only, judge(only, target, allow))]
     found = []
     for name in names(stores):
         try:
@@ -166,7 +170,12 @@ def ranked(stores: Sequence[Path], target: Target, allow: Collection[str] = ()) 
         except GapscopeError:
             continue
         found.append(Ranked(anchor, judge(anchor, target, allow)))
-    return sorted(found, key=lambda one: (*gaps(one.anchor, one.acceptance.distance, target), one.anchor.name))
+
+    def order(one: Ranked) -> tuple[Any, ...]:
+        unknown = sum(row.state == "unknown" for row in one.acceptance.rows)
+        return *gaps(one.anchor, one.acceptance.distance, target), unknown, one.anchor.name
+
+    return sorted(found, key=order)
 
 
 def nearest(stores: Sequence[Path], target: Target, allow: Collection[str] = ()) -> Ranked | None:
@@ -196,13 +205,14 @@ def gaps(anchor: Anchor, distance: int, target: Target) -> tuple[float, float, i
 
     Spreading experts or not is another set of kernels, which no closeness of widths outweighs.
     """
-    tp, pp, ep = target.tp or anchor.tp, target.pp or anchor.pp, target.ep or anchor.ep
-    wanted = WIDE_ANCHOR_TP if tp >= WIDE_TP else tp
-    away = float(abs(anchor.tp - tp) + abs(anchor.ep - ep) + abs(anchor.pp - pp))
+    own = [anchor.tp or 1, anchor.pp or 1, anchor.ep or 1]
+    asked = [target.tp or own[0], target.pp or own[1], target.ep or own[2]]
+    wanted = WIDE_ANCHOR_TP if asked[0] >= WIDE_TP else asked[0]
+    away = float(sum(abs(here - there) for here, there in zip(own, asked, strict=True)))
     layers = None if target.deployment is None else target.deployment.model.layers
     if layers and anchor.layers:
         away += abs(anchor.layers - layers) / layers
-    return float(distance), float(abs(anchor.tp - wanted)), int((anchor.ep > 1) != (ep > 1)), away
+    return float(distance), float(abs(own[0] - wanted)), int((own[2] > 1) != (asked[2] > 1)), away
 
 
 def _files(folder: Path) -> Iterator[Path]:

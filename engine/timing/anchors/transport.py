@@ -107,7 +107,7 @@ class Transport:
     @property
     def context_factor(self) -> float:
         """On what a token of context takes: its KV is divided among the GPUs of a sequence."""
-        return self.anchor.tp / self.target.tp if self.target.tp else 1.0
+        return self.anchor.tp / self.target.tp if self.anchor.tp and self.target.tp else 1.0
 
     def decode(self, width: int) -> list[tuple[int, float]]:
         """Milliseconds of each batch of the sweep on the target's widths."""
