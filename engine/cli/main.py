@@ -28,6 +28,7 @@ from engine.cli.shared import (
     store_options,
     stores_of,
 )
+from engine.cli.tables import add_table
 from engine.cli.terminal import run_command
 from engine.errors import GapscopeError
 
@@ -41,7 +42,7 @@ def register(commands: Commands, show_ladder: Show | None = None) -> None:
     for add in (add_import, add_attach, add_export, _add_fit, add_replay):
         add(commands)
     add_ladder(commands, show_ladder)
-    for add in (_add_parity, _add_trace, add_presets, add_deployment, add_anchor):
+    for add in (_add_parity, _add_trace, add_table, add_presets, add_deployment, add_anchor):
         add(commands)
 
 

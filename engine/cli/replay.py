@@ -45,6 +45,11 @@ def add_replay(commands: Commands) -> None:
         "--fit", action="append", default=[], metavar="RUN[:PHASE,...]", help="fit the timing on these passes"
     )
     parser.add_argument("--model", type=Path, metavar="FILE", help="a timing model that `gapscope fit` wrote")
+    parser.add_argument(
+        "--table",
+        metavar="NAME|FILE",
+        help="a published table of whole passes (`gapscope table`); short for timing=table",
+    )
     parser.add_argument("--anchor", metavar="NAME", help="short for --set timing=anchor --set anchor=NAME")
     parser.add_argument("--title", help="what people read (the run's id is made from it)")
     parser.add_argument("--dry-run", action="store_true", help="show the resolved knobs and stop")
@@ -101,6 +106,8 @@ def _replay(arguments: argparse.Namespace) -> int:
         bar.clear()
     if arguments.trace:
         keep_trace(arguments.trace, trace, stores)
+    if arguments.table:
+        _keep_table(arguments.table, stores)
     print(run_id)
     return 0
 
@@ -135,6 +142,8 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     changes: dict[str, Any] = {"timing": arguments.timing} if arguments.timing else {}
     if arguments.anchor:
         changes |= {"timing": "anchor", "anchor": arguments.anchor}
+    if arguments.table:
+        changes |= {"timing": "table", "table": _table_name(arguments.table, stores_of(arguments))}
     for text in arguments.set:
         name, equals, value = text.partition("=")
         if not equals:
@@ -159,6 +168,10 @@ def _model(
         return None
     if timing == "anchor" and arguments.fit:
         raise GapscopeError("timing=anchor takes an anchor of the store: leave out --fit.")
+    if timing == "table":
+        if arguments.model or arguments.fit:
+            raise GapscopeError("timing=table takes the passes of a table: leave out --model and --fit.")
+        return _table_model(arguments, like, stores)
 
     if arguments.model and arguments.fit:
         raise GapscopeError("--model and --fit both say how long passes take: give one of them.")
@@ -169,6 +182,34 @@ def _model(
     if arguments.fit:
         return fit(fit_sources(arguments.fit, stores), force=arguments.force)
     return None if like is None else (like.lineage.get("timing") or {}).get("model")
+
+
+def _table_model(arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path]) -> dict[str, Any] | None:
+    """The table that was named, held against the deployment of ``like``; a replay of one brings its own."""
+    from engine.timing.anchors.target import of_run
+    from engine.timing.tables import table_model
+
+    name = arguments.table or _changes(arguments).get("table")
+    if name:
+        return table_model(name, stores, of_run(like.identity) if like else None, force=arguments.force)
+    return None if like is None else (like.lineage.get("timing") or {}).get("model")
+
+
+def _table_name(text: str, stores: Sequence[Path]) -> str:
+    """The name of a table in the store: what knobs and links say, also of a file."""
+    from engine.timing.tables import find_table
+
+    path, which = find_table(text, stores)
+    return path.stem + ("" if which is None else f"#{which + 1}")
+
+
+def _keep_table(text: str, stores: Sequence[Path]) -> None:
+    """Copy a table that was given as a file into the store, where its name means it from now on."""
+    from engine.timing.tables import find_table, keep, table_names
+
+    path, _ = find_table(text, stores)
+    if path.stem not in table_names(stores):
+        keep(path, stores[-1])
 
 
 def _trace_digest(like: Bundle | None) -> str:

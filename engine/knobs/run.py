@@ -10,10 +10,10 @@ KNOBS: tuple[Knob, ...] = (
         str,
         "fpm",
         "timing",
-        "fpm: fitted on measured passes; anchor: measured curves, inside the regime they were measured in; measured: "
-        "the recorded passes of the run itself; analytic: from what the deployment below can compute and move; fixed: "
-        "the constants below",
-        choices=("fpm", "anchor", "measured", "analytic", "fixed"),
+        "fpm: fitted on measured passes; anchor: measured curves, inside the regime they were measured in; table: a "
+        "published table of whole passes; measured: the recorded passes of the run itself; analytic: from what the "
+        "deployment below can compute and move; fixed: the constants below",
+        choices=("fpm", "anchor", "table", "measured", "analytic", "fixed"),
     ),
     Knob("anchor", str, "", "timing", "anchor timing: the anchor, by its name in the store"),
     Knob(
@@ -24,6 +24,7 @@ KNOBS: tuple[Knob, ...] = (
         "anchor timing: axes of the regime that may differ all the same, separated by commas; layout: another "
         "attention-DP layout; layers: another depth",
     ),
+    Knob("table", str, "", "timing", "table timing: the table, by its name in the store"),
     Knob(
         "measured_match",
         str,

@@ -11,7 +11,7 @@ from engine.knobs.table import BY_NAME, DEPLOYMENT
 
 DEPLOYMENT_TIMINGS = ("analytic",)
 """Values of ``timing`` that price passes from what is deployed."""
-COVERING_TIMINGS = ("fpm", "anchor")
+COVERING_TIMINGS = ("fpm", "anchor", "table")
 """Those that refuse what they do not cover, so that another source may answer it."""
 
 
@@ -34,6 +34,8 @@ def settle_deployment(values: dict[str, Any], changes: Mapping[str, Any]) -> Non
     if timing != "anchor":
         for name in ("anchor", "anchor_allow"):
             drop(values, changes, name, f"timing={timing}")
+    if timing != "table":
+        drop(values, changes, "table", f"timing={timing}")
     # An anchor stands for the deployment of a run's record too: knobs that name no whole deployment change that.
     if not prices_deployment(values) and timing != "anchor":
         for name in DEPLOYMENT:

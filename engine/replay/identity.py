@@ -27,6 +27,8 @@ NOT_ASSUMED = frozenset(
 ASSUMED_ANYWHERE = ("tokenizer",)
 """The same where a deployment is priced that the knobs name: what ran elsewhere says nothing of it."""
 KNOB_GROUPS = ("client", "capacity", "scheduler", "topology")
+CARRIED = ("fpm", "anchor", "table")
+"""Values of the knob ``timing`` whose model is small, and goes into the record of a replay."""
 NAMED = {
     "part": ("hardware", "part"),
     "model_preset": ("model", "name"),
@@ -321,6 +323,8 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
     if sources and values["timing"] not in UNFITTED:
         fields["fitted_on"] = [{"run_id": s["run_id"], "phases": s["phases"]} for s in sources]
         fields["data_digests"] = {s["run_id"]: s["tables"] for s in sources}
+    if "table_sha256" in described:
+        fields["data_digests"] = {described["table"]: described["table_sha256"]}
     for name, value in fields.items():
         if value is not None:
             identity.set("timing", name, value, "timing model" if name not in values else f"knob {name}")
@@ -374,6 +378,6 @@ def lineage_of(
         trace={"name": result.trace.name, "digest": result.trace.digest},
         timing={
             **result.timing.describe(),
-            "model": dict(model) if model and result.knobs["timing"] in ("fpm", "anchor") else None,
+            "model": dict(model) if model and result.knobs["timing"] in CARRIED else None,
         },
     )

@@ -16,6 +16,7 @@ from engine.timing.fitting import fit
 from engine.timing.measured import measured_model, model_for
 from engine.timing.model_file import load_model, save_model
 from engine.timing.rows import FitSource
+from engine.timing.tables import source as table
 from engine.timing.verify import priced
 
 __all__ = [
@@ -37,11 +38,12 @@ SOURCES: dict[str, Callable[..., PassTimeSource]] = {
     "fpm": fpm.build,
     "analytic": analytic.build,
     "anchor": anchor.build,
+    "table": table.build,
     "fixed": fixed.build,
     "measured": measured.build,
 }
 """What the knob ``timing`` can ask for: a builder from (knobs, model) each."""
-FROM_PRESETS = frozenset({"analytic", "anchor"})
+FROM_PRESETS = frozenset({"analytic", "anchor", "table"})
 """Those whose builder takes the folders of a user's presets besides."""
 
 
@@ -51,10 +53,10 @@ def build_timing(
     """The source that ``knobs`` ask for; the only place where one is constructed.
 
     ``knobs`` are complete and checked (:func:`engine.knobs.resolve`). ``model`` is what :func:`fit` (fpm),
-    :func:`measured_model` (measured) or :func:`engine.timing.anchors.source.model_of` (anchor) returned; the ``fixed``
-    and ``analytic`` sources take none. ``presets`` are the folders of a user's parts and models
-    (:func:`engine.deployment.preset_folders`). With ``on_refused=analytic`` what the source refuses is answered by the
-    analytic one.
+    :func:`measured_model` (measured), :func:`engine.timing.anchors.source.model_of` (anchor) or
+    :func:`engine.timing.tables.table_model` (table) returned; the ``fixed`` and ``analytic`` sources take none.
+    ``presets`` are the folders of a user's parts and models (:func:`engine.deployment.preset_folders`). With
+    ``on_refused=analytic`` what the source refuses is answered by the analytic one.
 
     Raises:
         GapscopeError: ``timing`` needs a model and there is none, or one of another kind or version; an unknown preset.

@@ -15,7 +15,8 @@ from engine.errors import GapscopeError
 KIND = "gapscope-timing-fpm"
 VERSION = 1
 ANCHOR_KIND = "gapscope-timing-anchor"
-VERSIONS = {KIND: VERSION, ANCHOR_KIND: 1}
+TABLE_KIND = "gapscope-timing-table"
+VERSIONS = {KIND: VERSION, ANCHOR_KIND: 1, TABLE_KIND: 1}
 """Kinds of timing models that are files, each with the version that this program reads and writes."""
 
 
