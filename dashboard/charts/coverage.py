@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pyarrow as pa
 
 from dashboard.charts import figures, style
@@ -12,14 +11,19 @@ from dashboard.charts.answer import Answer, Column, answer
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.passes import cell_name
 from dashboard.frame import Frame, Side
-from dashboard.queries import coverage, passes
+from dashboard.queries import coverage
 from dashboard.store import Store
 
-OF = {"queries": "timing queries", "passes": "passes", "time": "modelled time"}
+OF = {
+    "geometries": "distinct queries",
+    "queries": "timing queries",
+    "passes": "passes",
+    "time": "modelled time",
+}
 
 
 def shares(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure]:
-    """Shares by resolution of queries, passes and modelled time."""
+    """Shares by resolution of distinct queries, all queries, passes and modelled time."""
     found = coverage.shares(store, replay.run_id)
     per = {of: getattr(found, of) or {} for of in OF}
     names = [name for name in style.RESOLUTION if any(per[of].get(name) for of in OF)]
@@ -36,86 +40,8 @@ def shares(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure]:
     columns = [Column("resolution", "Resolution", pinned=True)]
     columns += [Column(of, f"Share of {words}", "percent") for of, words in OF.items()]
     sql = "\n\n".join(result.sql for result in found.results)
-    words = "Queries are counted with repetition; a pass counts as its worst query."
+    words = "Timing queries are counted with repetition, distinct ones once; a pass counts as its worst query."
     return Answer(table, sql, columns, {replay.run_id: found.n_queries}, words, found.not_recorded), figure
-
-
-def domain_map(frame: Frame, store: Store, replay: Side, pass_class: str) -> tuple[Answer, Figure, str]:
-    """The measured domain (shaded) under the queries (marks, larger with more modelled time); and how it was found."""
-    queries = coverage.query_map(store, replay.run_id, pass_class)
-    x_axis, y_axis = passes.CLASS_AXES[pass_class]
-    measured: dict[tuple[int, int], int] = {}
-    absent, used = [], []
-    held = {entry.run_id for entry in store.catalogue() if entry.state == "ok"}
-    for fitted in replay.bundle.lineage.get("fitted_on") or []:
-        run_id, phases = fitted.get("run_id", ""), tuple(fitted.get("phases") or ())
-        if run_id not in held:
-            absent.append(run_id)
-            continue
-        used.append(run_id + (f" ({', '.join(phases)})" if phases else ""))
-        result = coverage.domain(store, run_id, pass_class, phases)
-        for row in [] if result.not_recorded else result.rows():
-            key = (row["x_cell"], row["y_cell"])
-            measured[key] = measured.get(key, 0) + row["passes"]
-    words = (
-        f"Shaded: passes of {', '.join(used)}, on which the model was fitted."
-        if used
-        else ("The lineage of this replay names no measured passes: no domain is shaded.")
-    )
-    if absent:
-        words += f" Not in this store, and not shaded: {', '.join(absent)}."
-    figure: Figure = {"data": [], "layout": {}}
-    if not queries.not_recorded and len(queries):
-        rows = queries.rows()
-        xs = sorted({row["x_cell"] for row in rows} | {x for x, _ in measured})
-        ys = sorted({row["y_cell"] for row in rows} | {y for _, y in measured})
-        z = np.full((len(ys), len(xs)), np.nan, dtype=np.float32)
-        for (x, y), count in measured.items():
-            z[ys.index(y), xs.index(x)] = np.log10(count)
-        names_x, names_y = [cell_name(x) for x in xs], [cell_name(y) for y in ys]
-        figure = figures.heat(
-            names_x, names_y, z, Axis(passes.AXES[x_axis]), Axis(passes.AXES[y_axis]),
-            legend="measured passes (log10)", dark=frame.dark, height=400,
-        )  # fmt: skip
-        total = sum(row["modelled_ns"] for row in rows) or 1
-        inside = [row for row in rows if (row["inside_share"] or 0) >= 0.5]
-        outside = [row for row in rows if (row["inside_share"] or 0) < 0.5]
-        for name, part, resolution in (("mostly inside", inside, "exact"), ("mostly outside", outside, "extrapolated")):
-            figure["data"].append(
-                {
-                    "type": "scatter",
-                    "mode": "markers",
-                    "name": f"queries {name}",
-                    "x": [cell_name(row["x_cell"]) for row in part],
-                    "y": [cell_name(row["y_cell"]) for row in part],
-                    "text": [
-                        f"{row['queries']:,} queries, {100 * row['modelled_ns'] / total:.1f} % of the class's time, "
-                        f"{100 * (row['inside_share'] or 0):.0f} % of it inside"
-                        for row in part
-                    ],
-                    "hovertemplate": "%{x}, %{y}<br>%{text}<extra></extra>",
-                    "marker": {
-                        "size": np.array(
-                            [5 + 22 * (row["modelled_ns"] / total) ** 0.5 for row in part], dtype=np.float32
-                        ),
-                        "color": style.pick(("#101418", "#FFFFFF"), frame.dark)
-                        if part is inside
-                        else style.pick(style.RESOLUTION[resolution], frame.dark),
-                        "symbol": "circle-open" if part is inside else "x",
-                        "line": {"width": 2},
-                    },
-                }
-            )
-        figure["layout"]["showlegend"] = True
-    columns = [
-        Column("x_cell", f"Cell of {passes.AXES[x_axis]}", "%d"),
-        Column("y_cell", f"Cell of {passes.AXES[y_axis]}", "%d"),
-        Column("queries", "Queries", "%d"),
-        Column("modelled_ms", "Modelled time (ms)", "%.1f"),
-        Column("inside_share", "Share inside", "percent"),
-    ]
-    n = {replay.run_id: 0 if queries.not_recorded else sum(row["queries"] for row in queries.rows())}
-    return answer(queries, columns, n, "Cells are half octaves; inside: exact or interpolated."), figure, words
 
 
 def cells_outside(store: Store, replay: Side) -> Answer:
@@ -138,12 +64,108 @@ def cells_outside(store: Store, replay: Side) -> Answer:
     return replace(told, empty="Every query was answered from inside the measured domain.")
 
 
+def cells(store: Store, replay: Side) -> Answer:
+    """What share of queries and of modelled time rests on each cell of geometry, and from where it was answered."""
+    result = coverage.cells(store, replay.run_id)
+    columns = [
+        Column("class", "Class", pinned=True),
+        Column("prefill_requests", "Prefill requests", "%d"),
+        Column("new", "New tokens"),
+        Column("prefill_kv", "Prefill KV (tokens)"),
+        Column("decode_requests", "Decode requests", "%d"),
+        Column("decode_kv", "Decode KV (tokens)"),
+        Column("geometries", "Distinct queries", "%d"),
+        Column("queries", "Passes priced", "%d"),
+        Column("query_share", "Share of passes", "percent"),
+        Column("modelled_ms", "Modelled time (ms)", "%.1f"),
+        Column("time_share", "Share of time", "percent"),
+        Column("inside_share", "Time from inside", "percent"),
+        Column("resolutions", "Resolutions"),
+        Column("sources", "Answered by"),
+    ]
+    told = answer(result, columns, {}, "Cells are half octaves of token counts and exact numbers of requests.")
+    if result.not_recorded or not len(result):
+        return replace(told, n={replay.run_id: None if result.not_recorded else 0})
+    rows = told.rows
+    for name in ("new", "prefill_kv", "decode_kv"):
+        names = [cell_name(one) for one in rows.column(f"{name}_cell").to_pylist()]
+        rows = rows.append_column(name, pa.array(names, pa.string()))
+    held = result.rows()
+    left = held[0]["cells"] - len(held)
+    rest = 1 - sum(row["time_share"] or 0.0 for row in held)
+    partly = f"{left:,} further cells with {style.percent(rest, 2)} of the time are not listed."
+    n = sum(row["queries"] for row in held)
+    return replace(told, rows=rows, n={replay.run_id: n}, partly=partly if left else "")
+
+
+def sources(store: Store, replay: Side) -> Answer:
+    """Which source answered what, by class and resolution: of a chain, each link."""
+    result = coverage.sources(store, replay.run_id)
+    columns = [
+        Column("source", "Source", pinned=True),
+        Column("class", "Class"),
+        Column("resolution", "Resolution"),
+        Column("geometries", "Distinct queries", "%d"),
+        Column("queries", "Queries", "%d"),
+        Column("query_share", "Share of queries", "percent"),
+        Column("modelled_ms", "Modelled time (ms)", "%.1f"),
+        Column("time_share", "Share of time", "percent"),
+    ]
+    n = None if result.not_recorded else sum(row["queries"] for row in result.rows())
+    return answer(result, columns, {replay.run_id: n}, "Each link of a chain is a source; none answers unseen.")
+
+
+def ranks(store: Store, replay: Side) -> Answer | None:
+    """Resolutions by worker and rank; None where the replay has one rank."""
+    result = coverage.by_rank(store, replay.run_id)
+    rows = [] if result.not_recorded else result.rows()
+    if len({(row["worker_id"], row["dp_rank"]) for row in rows}) < 2:
+        return None
+    columns = [
+        Column("worker_id", "Worker", pinned=True),
+        Column("dp_rank", "Rank", "%d"),
+        Column("resolution", "Resolution"),
+        Column("passes", "Passes", "%d"),
+        Column("pass_share", "Share of its passes", "percent"),
+        Column("time_ms", "Time (ms)", "%.1f"),
+        Column("time_share", "Share of its time", "percent"),
+    ]
+    words = "Each pass by its worst resolution; without the time that a rank waits for the slowest of its step."
+    return answer(result, columns, {replay.run_id: sum(row["passes"] for row in rows)}, words)
+
+
+def touched_by(store: Store, replay: Side) -> tuple[Answer, str]:
+    """How many requests took part in passes outside the measured domain, by resolution; and in words."""
+    result = coverage.touched(store, replay.run_id)
+    columns = [
+        Column("resolution", "Resolution", pinned=True),
+        Column("requests", "Requests", "%d"),
+        Column("request_share", "Share of requests", "percent"),
+        Column("passes", "Passes", "%d"),
+        Column("time_ms", "Time in them (ms)", "%.1f"),
+    ]
+    rows = [] if result.not_recorded else result.rows()
+    told = answer(result, columns, {replay.run_id: rows[0]["of_requests"] if rows else None})
+    words = "n: requests that took part in any pass. A request counts once in each row that it belongs to."
+    told = replace(told, definition=words, empty="No pass was answered from outside the measured domain.")
+    if not rows:
+        return told, ""
+    names = told.rows.column("resolution").to_pylist()
+    at = told.rows.column_names.index("resolution")
+    named = pa.array(["any of these" if name is None else name for name in names], pa.string())
+    told = replace(told, rows=told.rows.set_column(at, "resolution", named))
+    whole = rows[0]
+    if whole["requests"] is None:
+        return told, "Who was in a pass was not recorded (record_members), so the requests cannot be counted."
+    said = f"{whole['requests']:,} of {whole['of_requests']:,} requests ({100 * whole['request_share']:.1f} %)"
+    return told, f"{said} took part in {whole['passes']:,} such passes. Choose a row of the list below for a request."
+
+
 def touched(store: Store, replay: Side) -> Answer:
-    """Requests that took part in passes answered from outside the measured domain."""
+    """Requests that took part in passes answered from outside the measured domain, most time in them first."""
     result = coverage.requests_touched(store, replay.run_id)
     columns = [
-        Column("conversation_id", "Conversation"),
-        Column("turn_index", "Turn", "%d"),
+        Column("turn", "Source-turn", pinned=True),
         Column("phase", "Phase"),
         Column("status", "Status"),
         Column("passes", "Passes outside", "%d"),

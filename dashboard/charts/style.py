@@ -71,6 +71,15 @@ RESOLUTION: dict[str, tuple[str, str]] = {
     "refused": ("#8A2F00", "#F2B04A"),
 }
 """Best first."""
+RESOLUTION_SYMBOL: dict[str, str] = {
+    "exact": "circle",
+    "interpolated": "circle-open",
+    "analytic": "square-open",
+    "clamped": "triangle-up",
+    "extrapolated": "diamond",
+    "refused": "x",
+}
+"""The second cue of a resolution."""
 
 GRID_LIGHT, GRID_DARK = "#E4E4E7", "#34343A"
 HEIGHT = 340

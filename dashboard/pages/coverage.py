@@ -4,6 +4,7 @@ import streamlit as st
 
 from dashboard import widgets
 from dashboard.charts import coverage
+from dashboard.charts.domain import domain_map
 from dashboard.charts.draw import draw
 from dashboard.charts.passes import WORDS
 
@@ -15,37 +16,58 @@ if not replays:
 
 pass_class = widgets.control("cov")
 for side in replays:
+    sides, role = (frame.measured, side), side.role.name
     draw(
         frame,
-        f"shares-{side.role.name}",
-        f"Where the pass times of the {side.role.name} come from",
+        f"shares-{role}",
+        f"Where the pass times of the {role} come from",
         *coverage.shares(frame, store, side),
         note="Exact and interpolated answers lie inside the measured domain, all others outside it.",
-        sides=(frame.measured, side),
+        sides=sides,
     )
-    rows, figure, words = coverage.domain_map(frame, store, side, pass_class)
+    rows, figure, words = domain_map(frame, store, side, pass_class)
     draw(
         frame,
-        f"domain-{side.role.name}",
+        f"domain-{role}",
         f"Measured domain and the queries put to it: {WORDS[pass_class]} passes",
         rows,
         figure,
         note=words,
-        sides=(frame.measured, side),
+        sides=sides,
     )
     draw(
         frame,
-        f"outside-{side.role.name}",
+        f"cells-{role}",
+        "What rests on each cell, most time first",
+        coverage.cells(store, side),
+        sides=sides,
+        height=300,
+    )
+    draw(frame, f"sources-{role}", "Which source answered", coverage.sources(store, side), sides=sides, height=260)
+    ranks = coverage.ranks(store, side)
+    if ranks is not None:
+        draw(frame, f"ranks-{role}", "Where pass times come from, by worker and rank", ranks, sides=sides, height=260)
+    draw(
+        frame,
+        f"outside-{role}",
         "Distinct queries outside the domain, most modelled time first",
         coverage.cells_outside(store, side),
-        sides=(frame.measured, side),
+        sides=sides,
         height=260,
     )
-    draw(
+    rows, words = coverage.touched_by(store, side)
+    draw(frame, f"touched-by-{role}", "Requests in passes from outside the domain", rows, note=words, sides=sides)
+    listed = coverage.touched(store, side)
+    picked = draw(
         frame,
-        f"touched-{side.role.name}",
+        f"touched-{role}",
         "Requests that took part in such passes",
-        coverage.touched(store, side),
-        sides=(frame.measured, side),
+        listed,
+        note="Choose a row for a link to the request." if listed.rows.num_rows else "",
+        sides=sides,
         height=260,
+        on_select="rerun",
     )
+    for row in picked["selection"]["rows"] if picked else ():
+        if turn := listed.rows.column("turn")[row].as_py():
+            widgets.request_link(turn)

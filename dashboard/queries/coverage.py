@@ -5,11 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dashboard.metrics import Population
-from dashboard.queries.passes import CLASS_AXES, PER_OCTAVE
+from dashboard.queries.passes import PER_OCTAVE
 from dashboard.store import Result, Store
 from engine.bundle.schema import RESOLUTIONS
 
 INSIDE = ("exact", "interpolated")
+PLANES: dict[str, tuple[str, ...]] = {
+    "decode_only": ("decode",),
+    "mixed": ("prefill", "decode"),
+    "prefill_only": ("prefill",),
+}
+"""The parts of a pass of each class, each a plane of geometry of its own."""
 WHOLE = Population("all")
 
 
@@ -17,9 +23,11 @@ WHOLE = Population("all")
 class Shares:
     """Shares by resolution of the timing queries, of the passes (each by its worst) and of modelled time.
 
-    ``queries`` are counted with repetition. Missing resolutions are 0; ``None`` in place of a dict is not recorded.
+    ``geometries`` counts each distinct query once, ``queries`` with repetition.
+    Missing resolutions are 0; ``None`` in place of a dict is not recorded.
     """
 
+    geometries: dict[str, float] | None
     queries: dict[str, float] | None
     passes: dict[str, float] | None
     time: dict[str, float] | None
@@ -29,7 +37,7 @@ class Shares:
     not_recorded: str | None = None
 
     def inside(self, of: str) -> float | None:
-        """Share answered exactly or by interpolation; ``of`` is ``queries``, ``passes`` or ``time``."""
+        """Share answered exactly or by interpolation; ``of`` names a field."""
         shares: dict[str, float] | None = getattr(self, of)
         return None if shares is None else sum(shares[r] for r in INSIDE)
 
@@ -42,6 +50,7 @@ def shares(store: Store, replay: str) -> Shares:
     by_time = _sum(cells, "modelled_ns")
     by_pass = _sum(passes, "passes")
     return Shares(
+        geometries=_share(_sum(cells, "geometries")),
         queries=_share(by_query),
         passes=_share(by_pass),
         time=_share(by_time),
@@ -66,36 +75,47 @@ def _share(sums: dict[str, int]) -> dict[str, float] | None:
     return {name: value / total for name, value in sums.items()} if total else None
 
 
-def by_class(store: Store, replay: str) -> Result:
-    """Columns ``class, resolution, queries, modelled_ns``."""
-    return store.query("coverage_queries", runs={"run": replay})
-
-
 def cells_outside(store: Store, replay: str, top: int = 200) -> Result:
     """Distinct queries that were not exact or interpolated, those with the most modelled time first."""
     return store.query("coverage_cells", {"top": top}, runs={"run": replay})
 
 
-def query_map(store: Store, replay: str, pass_class: str, per_octave: int = PER_OCTAVE) -> Result:
-    """Columns ``x_cell, y_cell, queries, modelled_ns, inside_share`` on the axes of ``passes.CLASS_AXES``."""
-    x_axis, y_axis = CLASS_AXES[pass_class]
+def cells(store: Store, replay: str, top: int = 500) -> Result:
+    """What rests on each cell of geometry, most modelled time first; a column holds the number of all cells."""
+    return store.query("coverage_shares", {"top": top, "per_octave": PER_OCTAVE}, runs={"run": replay})
+
+
+def sources(store: Store, replay: str) -> Result:
+    """Columns ``source, class, resolution, geometries, queries, query_share, modelled_ns, time_share``."""
+    return store.query("coverage_sources", runs={"run": replay})
+
+
+def by_rank(store: Store, replay: str) -> Result:
+    """Columns ``worker_id, dp_rank, resolution, passes, time_ns, pass_share, time_share``."""
+    return store.query("coverage_ranks", runs={"run": replay}, population=WHOLE)
+
+
+def query_map(store: Store, replay: str, pass_class: str, plane: str, per_octave: int = PER_OCTAVE) -> Result:
+    """Columns ``resolution, x, y, geometries, queries, modelled_ns, time_share`` of the cells on a plane."""
     return store.query(
-        "coverage_map",
-        {"x_axis": x_axis, "y_axis": y_axis, "per_octave": per_octave, "class": pass_class},
-        runs={"run": replay},
+        "coverage_map", {"plane": plane, "per_octave": per_octave, "class": pass_class}, runs={"run": replay}
     )
 
 
 def domain(
-    store: Store, run_id: str, pass_class: str, phases: tuple[str, ...] = (), per_octave: int = PER_OCTAVE
+    store: Store, run_id: str, pass_class: str, plane: str, phases: tuple[str, ...] = (), per_octave: int = PER_OCTAVE
 ) -> Result:
-    """Columns ``x_cell, y_cell, passes``: the measured passes of one fitted run on the same axes (no phases: all)."""
-    x_axis, y_axis = CLASS_AXES[pass_class]
+    """Columns ``x, y, passes``: the measured passes of one run in the cells of a plane (no phases: all)."""
     return store.query(
         "coverage_domain",
-        {"x_axis": x_axis, "y_axis": y_axis, "per_octave": per_octave, "fit_phases": list(phases), "class": pass_class},
+        {"plane": plane, "per_octave": per_octave, "fit_phases": list(phases), "class": pass_class},
         runs={"run": run_id},
     )
+
+
+def touched(store: Store, replay: str) -> Result:
+    """Columns ``resolution`` (None: any outside), ``requests, request_share, passes, time_ns, of_requests``."""
+    return store.query("coverage_touched", runs={"run": replay}, population=WHOLE)
 
 
 def requests_touched(store: Store, replay: str, population: Population = WHOLE, top: int = 200) -> Result:

@@ -1,18 +1,23 @@
--- Timing queries of one class on two axes of their geometry, binned by octave, with the share of their time inside the domain.
+-- Timing queries of one class on the plane of their decode part (KV tokens per request, requests) or of their prefill part (new
+-- tokens, KV tokens per prompt), in cells of $per_octave per factor of two (requests: exact), by resolution; each at its mean geometry.
 WITH points AS (
     SELECT
         "count", modelled_ns, resolution,
-        CASE $x_axis WHEN 'new_tokens' THEN new_tokens WHEN 'prefill_kv_tokens' THEN prefill_kv_tokens WHEN 'decode_requests' THEN decode_requests WHEN 'decode_kv_tokens' THEN decode_kv_tokens WHEN 'prefill_requests' THEN prefill_requests END AS x,
-        CASE $y_axis WHEN 'new_tokens' THEN new_tokens WHEN 'prefill_kv_tokens' THEN prefill_kv_tokens WHEN 'decode_requests' THEN decode_requests WHEN 'decode_kv_tokens' THEN decode_kv_tokens WHEN 'prefill_requests' THEN prefill_requests END AS y
+        CASE $plane WHEN 'decode' THEN decode_kv_tokens / decode_requests ELSE new_tokens END AS x,
+        CASE $plane WHEN 'decode' THEN decode_requests ELSE prefill_kv_tokens / prefill_requests END AS y
     FROM {run.coverage}
-    WHERE class = $class
+    WHERE class = $class AND CASE $plane WHEN 'decode' THEN decode_requests ELSE prefill_requests END > 0
 )
 SELECT
+    resolution,
     CASE WHEN x > 0 THEN floor($per_octave * log2(x))::BIGINT ELSE -1 END AS x_cell,
-    CASE WHEN y > 0 THEN floor($per_octave * log2(y))::BIGINT ELSE -1 END AS y_cell,
+    CASE WHEN $plane = 'decode' THEN y::BIGINT WHEN y > 0 THEN floor($per_octave * log2(y))::BIGINT ELSE -1 END AS y_cell,
+    sum(x * "count") / sum("count") AS x,
+    sum(y * "count") / sum("count") AS y,
+    count(*) AS geometries,
     sum("count") AS queries,
     sum(modelled_ns) AS modelled_ns,
-    coalesce(sum(modelled_ns) FILTER (resolution IN ('exact', 'interpolated')), 0) / nullif(sum(modelled_ns), 0) AS inside_share
+    sum(modelled_ns) / nullif(sum(sum(modelled_ns)) OVER (), 0) AS time_share
 FROM points
-GROUP BY x_cell, y_cell
-ORDER BY x_cell, y_cell
+GROUP BY resolution, x_cell, y_cell
+ORDER BY modelled_ns DESC, resolution, x_cell, y_cell

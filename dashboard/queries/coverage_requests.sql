@@ -9,7 +9,7 @@ touched AS (
     FROM outside
     GROUP BY member.request_id
 )
-SELECT t.request_id, r.conversation_id, r.turn_index, r.phase, r.status, t.passes, t.time_ns, t.resolutions, r.e2e_ns,
+SELECT r.turn, r.phase, r.status, t.passes, t.time_ns, t.resolutions, r.e2e_ns, t.request_id, r.conversation_id, r.turn_index,
     count(*) OVER () AS requests_touched
 FROM touched t
 LEFT JOIN {run.requests} r ON r.request_id = t.request_id

@@ -16,6 +16,7 @@ from dashboard.metrics import HEADLINE, METRICS, PASS_CLASSES, Estimator, Popula
 from dashboard.queries import cohort, coverage, passes, percentiles
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.store import QUERIES, WORKED_OUT, Store
+from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
 
 
@@ -288,9 +289,43 @@ def test_coverage_by_hand(root: Path) -> None:
     assert [(r["class"], r["time_share"]) for r in outside] == [("mixed", 0.5), ("decode_only", 0.2)]
     touched = coverage.requests_touched(store, replay).rows()
     assert [(r["request_id"], r["passes"], r["requests_touched"]) for r in touched] == [("a", 1, 2), ("b", 1, 2)]
-    marks = coverage.query_map(store, replay, "decode_only").rows()
-    assert [(m["queries"], m["inside_share"]) for m in marks] == [(6, 1.0), (2, 0.0)]
-    assert coverage.domain(store, replay, "decode_only", ("profile",)).one()["passes"] == 2
+    assert [
+        (r["resolution"], r["requests"], r["of_requests"], r["passes"]) for r in coverage.touched(store, replay).rows()
+    ] == [
+        (None, 2, 2, 1),
+        ("clamped", 2, 2, 1),
+    ]
+    marks = coverage.query_map(store, replay, "decode_only", "decode").rows()
+    # 100 tokens of one request; 900 of nine, which are 100 each
+    assert [(m["resolution"], m["x"], m["y"], m["queries"], m["time_share"]) for m in marks] == [
+        ("exact", 100, 1, 6, 0.6),
+        ("clamped", 100, 9, 2, 0.4),
+    ]
+    assert coverage.domain(store, replay, "decode_only", "decode", ("profile",)).one()["passes"] == 2
+    cells = coverage.cells(store, replay).rows()
+    assert [(c["class"], c["query_share"], c["time_share"], c["inside_share"], c["cells"]) for c in cells] == [
+        ("mixed", 0.2, 0.5, 0.0, 3),
+        ("decode_only", 0.6, 0.3, 1.0, 3),
+        ("decode_only", 0.2, 0.2, 0.0, 3),
+    ]
+    assert found.geometries == {r: (1 / 3 if r in ("exact", "clamped", "refused") else 0.0) for r in RESOLUTIONS}
+    sources = coverage.sources(store, replay).rows()
+    assert [(s["class"], s["time_share"]) for s in sources] == [
+        ("mixed", 0.5),
+        ("decode_only", 0.3),
+        ("decode_only", 0.2),
+    ]
+    assert {r["passes"] for r in coverage.by_rank(store, replay).rows()} == {1}
+
+
+def test_who_was_in_a_pass_may_be_unknown(root: Path) -> None:
+    passes = [a_pass(0, resolution="clamped", members=None)]
+    replay = write(root, "r", [request("a")], kind="replay", passes=passes)
+    told = coverage.touched(Store([root]), replay).rows()
+    assert [(row["requests"], row["request_share"], row["passes"]) for row in told] == [
+        (None, None, 1),
+        (None, None, 1),
+    ]
 
 
 def test_a_measured_run_has_no_coverage(samples: Store) -> None:
