@@ -32,6 +32,7 @@ from engine.errors import GapscopeError
 from engine.ladder import build_ladder
 from engine.replay import Canceled, knobs_from_run, replay
 from engine.timing import FitSource, fit, model_for
+from engine.timing.anchors.selection import anchor_model
 from engine.traces import stored_trace
 
 WALL_LIMIT_S = 3600
@@ -95,7 +96,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
     base.require_intact()
     values = knob_table.resolve(spec["changes"], knobs_from_run(base))
     like = base if base.kind == "measured" else (_found(stores, base.lineage.get("like")) or base)
-    model = _model(base, stores, spec.get("fit") or (), values["timing"])
+    model = _model(base, stores, spec.get("fit") or (), values)
     digest = base.identity.value("trace", "digest")
     if not digest:
         raise GapscopeError(
@@ -134,12 +135,17 @@ def _found(stores: Sequence[Path], run_id: str | None) -> Bundle | None:
         return None  # the run that the base stands for lies elsewhere
 
 
-def _model(base: Bundle, stores: Sequence[Path], sources: Sequence[str], timing: str) -> dict[str, Any] | None:
-    """The model of the base replay, one fitted on the passes that the job names, or recorded passes as they are."""
+def _model(
+    base: Bundle, stores: Sequence[Path], sources: Sequence[str], values: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """The model of the base replay or one that the knobs or the job name, or recorded passes as they are."""
+    timing = values["timing"]
     if timing in ("fixed", "analytic"):
         return None
     if timing == "measured":
         return model_for(base, stores)
+    if timing == "anchor":
+        return anchor_model(values, base, stores)
     if sources:
         named = []
         for text in sources:
