@@ -164,6 +164,9 @@ def test_a_sweep_narrower_than_asked_is_said_without_a_sign():
         ({}, {"prompt_tokens": 4096.0}, "other_length"),
         ({}, {"prompt_tokens": 16385.0}, "other_length"),
         ({}, {"prompt_tokens": None}, "prompts_unknown"),
+        ({}, {"prompt_tokens": 512.0}, "below_probe"),
+        ({}, {"prompt_tokens": 9000.0}, "beyond_probe"),
+        ({"tp": ..., "benchmark_tp": ...}, {"tp": 2}, "width_unknown"),
         ({}, {}, "straight_line"),
         ({}, {"tp": 8}, "ideal_sharding"),
         # falls with length: 0.1 - 2e-5 n is negative from 5,000 on

@@ -210,6 +210,27 @@ def test_stages_add_what_they_take_to_hand_over():
     assert decode_ms(timing, 16, CONTEXT) == pytest.approx(12 + 0.0128 + 16 * 8192 * 2 / part.link_gb_s / 1e6, abs=1e-5)
 
 
+def test_another_attention_dp_layout_is_the_difference_of_the_formula():
+    meta = {**LLAMA, "model": "Qwen/Qwen3-235B-A22B", "attention_data_parallel_size": 1}
+    named = {"part": "h100-sxm", "model_preset": "qwen3-235b-a22b", "tp": 4, "attention_dp": 4}
+    timing = source(artefact(**meta), target(), **named)
+    model, part = load_model("qwen3-235b-a22b"), load_part("h100-sxm")
+    here, there = (StepModel(Deployment(model, part, tp=4, attention_dp=dp), "engine") for dp in (1, 4))
+    none = np.zeros(1, np.int64)
+
+    def whole(step, kv):
+        parts = step.parts(PassQueries(none, none, none, np.array([16]), np.array([kv])))
+        return sum(time[0] for name, time in parts.items() if name != "collectives") / 1e6
+
+    # 16 requests of the engine are four of a rank, and the largest rank's KV is that of four
+    ms = max(0.6, 12 + whole(there, 4 * CONTEXT) - whole(here, 16 * CONTEXT))
+    assert timing.pass_ns(0, 0, 0, 4, 4 * CONTEXT) / 1e6 == pytest.approx(ms, abs=2e-6)
+    # each rank has a chunk: the step never takes less than that of one chunk on all GPUs
+    more = (there.prefill_ns(4, 4 * 8192) - here.prefill_ns(1, 8192)) / 1e6
+    factor = max(1.0, (839.2 + more) / 839.2)
+    assert timing.pass_ns(1, 8192, 0, 0, 0) / 1e6 == pytest.approx(20 + 819.2 * factor, rel=1e-6)
+
+
 def test_what_needs_the_formula_is_refused_without_one():
     with pytest.raises(GapscopeError, match="name part and model_preset"):
         source(artefact(), target(pp=2))

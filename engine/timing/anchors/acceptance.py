@@ -308,6 +308,13 @@ def _prefill_warnings(anchor: Anchor, probe: PrefillProbe, target: Target, use: 
             "longest is held.",
             {"longest": probe.longest, "asked": asked},
         )
+    shortest = min(point.tokens + point.context for point in probe.points)
+    if asked is not None and asked < shortest:
+        yield Finding(
+            "below_probe",
+            f"Prompts of {shortest:,.0f} tokens and more were measured, {asked:,.0f} are asked for.",
+            {"shortest": shortest, "asked": asked},
+        )
     if use == "line":
         yield Finding(
             "straight_line",

@@ -166,14 +166,7 @@ class AnchorTiming:
         prompts = decodes = 0.0
         worst = EXACT
         if decode_requests:
-            batch, own = (
-                (decode_requests, -(-decode_requests // self._ranks))
-                if self._combined
-                else (
-                    decode_requests * self._ranks,
-                    decode_requests,
-                )
-            )
+            batch, own = self._shares(decode_requests)
             decodes, worst = self._decode_price(batch, decode_kv_tokens / own)
         if prefill_requests or new_tokens:
             key = (prefill_requests, new_tokens, prefill_kv_tokens)
@@ -192,15 +185,32 @@ class AnchorTiming:
         """See :class:`engine.timing.contract.DecodeRuns`."""
         starts: list[int] = []
         durations: list[int] = []
-        between, pass_ns = self.between_ns, self.pass_ns
-        for context in contexts:
-            duration = pass_ns(0, 0, 0, decode_requests, context)
+        batch, own = self._shares(decode_requests)
+        row, knots, between, scale = self._row(batch), self._knots, self.between_ns, self._scale
+        at, slope, ratio, bend, least, (low, high) = row[:6]
+        only, i = len(knots) == 1, 0
+        refuses = self._outside == REFUSED
+        for kv in contexts:
+            context = kv / own
+            if refuses and self._resolution(row, context) <= CLAMPED:
+                self._refuse(0, 0, 0, decode_requests, kv)
+            c = low if context < low else high if context > high else context
+            if not only:
+                i = bisect_right(knots, c) - 1
+            ms = at[i] + slope[i] * c
+            duration = int((ms if ms > least else least) * (ratio[i] + bend[i] * c) * scale + 0.5) or 1
             starts.append(now_ns)
             durations.append(duration)
             now_ns += duration + between
             if now_ns >= until_ns:
                 break
         return starts, durations, now_ns
+
+    def _shares(self, requests: int) -> tuple[int, int]:
+        """Requests of the whole engine, and of the rank whose KV is summed, from those of a query."""
+        if self._combined:
+            return requests, -(-requests // self._ranks)
+        return requests * self._ranks, requests
 
     def _row(self, batch: int) -> Row:
         row = self._rows.get(batch)
@@ -214,11 +224,13 @@ class AnchorTiming:
         c = min(max(context, low), high)
         i = bisect_right(self._knots, c) - 1
         ms = max(row.at[i] + row.slope[i] * c, row.least) * (row.ratio[i] + row.bend[i] * c)
-        resolution = row.resolution
-        if context != row.exact:
-            inside = row.inside[0] <= context <= row.inside[1]
-            resolution = min(resolution, INTERPOLATED if inside else row.beyond)
-        return ms, resolution
+        return ms, self._resolution(row, context)
+
+    @staticmethod
+    def _resolution(row: Row, context: float) -> int:
+        if context == row.exact:
+            return row.resolution
+        return min(row.resolution, INTERPOLATED if row.inside[0] <= context <= row.inside[1] else row.beyond)
 
     def _prompt_price(self, key: tuple[int, int, int]) -> tuple[float, int]:
         price, resolution = self._prompts.prices(*(np.array([axis], np.int64) for axis in key))

@@ -106,7 +106,19 @@ class Transport:
 
     @property
     def context_factor(self) -> float:
-        """On what a token of context takes: its KV is divided among the GPUs of a sequence."""
+        """On what a token of context takes: its KV is divided among the GPUs of a sequence.
+
+        With another attention-DP layout or spread of experts it is the formula's ratio, at the widest measured batch.
+        """
+        others = set(self._changed) - {"tp", "pp"}
+        widest = self.anchor.sweep[-1]
+        if others and self.steps is not None and widest.context is not None:
+            contexts = [widest.context, 2.0 * widest.context]
+            there, here = (
+                decode_steps_ms(step, widest.batch, contexts, 1) for step in (self.steps.target, self.steps.measured)
+            )
+            if here[1] > here[0]:
+                return max(0.0, there[1] - there[0]) / (here[1] - here[0])
         return self.anchor.tp / self.target.tp if self.anchor.tp and self.target.tp else 1.0
 
     def decode(self, width: int) -> list[tuple[int, float]]:
