@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from dashboard.queries import passes
 from dashboard.queries.passes import AXES
 from dashboard.store import Store
 from engine import knobs
+from engine.bundle.schema import RESOLUTIONS
 from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.timing import PassQueries, PassTimeSource, build_timing, model_for
+
+Floats = npt.NDArray[np.float64]
+INSIDE = tuple(RESOLUTIONS.index(name) for name in ("exact", "interpolated"))
 
 
 def timing_of(store: Store, run_id: str) -> PassTimeSource | None:
@@ -39,7 +45,61 @@ def timing_of(store: Store, run_id: str) -> PassTimeSource | None:
     return found
 
 
-def price(timing: PassTimeSource, geometry: Mapping[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.float64]:
+def price(timing: PassTimeSource, geometry: Mapping[str, Floats]) -> Floats:
     """Durations in ns of passes whose axes (``AXES``) are given as arrays; fractions of tokens are rounded."""
-    axes = [np.rint(geometry[name]).astype(np.int64) for name in AXES]
-    return timing.explain(PassQueries(*axes)).total_ns.astype(np.float64)
+    return timing.explain(_queries(geometry)).total_ns.astype(np.float64)
+
+
+def _queries(geometry: Mapping[str, Floats]) -> PassQueries:
+    return PassQueries(*(np.rint(geometry[name]).astype(np.int64) for name in AXES))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """Measured passes with the duration that a timing model gives their geometry; arrays of equal length."""
+
+    classes: npt.NDArray[np.str_]
+    phases: npt.NDArray[np.str_]
+    start_s: Floats
+    geometry: dict[str, Floats]
+    measured_ns: Floats
+    model_ns: Floats
+    inside: npt.NDArray[np.bool_]  # whether the model answers from inside its measured domain
+    sql: str
+
+    @property
+    def error(self) -> Floats:
+        """Signed error of each pass."""
+        return self.model_ns / self.measured_ns - 1
+
+    def level(self, chosen: npt.NDArray[np.bool_]) -> float | None:
+        """Signed error of the total time of the chosen passes; None without any."""
+        if not chosen.any():
+            return None
+        return float(self.model_ns[chosen].sum() / self.measured_ns[chosen].sum() - 1)
+
+
+def priced(store: Store, measured: str, replay: str) -> Priced | None:
+    """The passes of ``measured`` at the price of the replay's own timing; None where either is not recorded."""
+    timing = timing_of(store, replay)
+    if timing is None or "passes" not in store.tables(measured):
+        return None
+
+    def make() -> Priced:
+        found = passes.samples(store, measured)
+        geometry = {name: np.nan_to_num(found.array(name).astype(np.float64)) for name in passes.AXES}
+        told = timing.explain(_queries(geometry))
+        return Priced(
+            found.array("class").astype(str),
+            found.array("phase").astype(str),
+            found.array("start_ns") / 1e9,
+            geometry,
+            found.array("duration_ns").astype(np.float64),
+            told.total_ns.astype(np.float64),
+            np.isin(told.resolution, INSIDE),
+            found.sql,
+        )
+
+    store.bundle(replay)
+    kept: Priced = store.remember(("priced", measured, replay), make)
+    return kept

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.charts.passes import WORDS, counts
 from dashboard.frame import Frame, Side
-from dashboard.pricing import price, timing_of
+from dashboard.pricing import Priced, price, priced, timing_of
 from dashboard.queries import passes
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.store import Result, Store
@@ -26,54 +25,6 @@ BINS = 60
 FEWEST = 3
 """A bin of fewer passes is not drawn: one odd pass is no level."""
 ERROR = "model / measured - 1"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Priced:
-    """Measured passes with the duration that a timing model gives their geometry; arrays of equal length."""
-
-    classes: npt.NDArray[np.str_]
-    phases: npt.NDArray[np.str_]
-    start_s: Floats
-    geometry: dict[str, Floats]
-    measured_ns: Floats
-    model_ns: Floats
-    sql: str
-
-    @property
-    def error(self) -> Floats:
-        """Signed error of each pass."""
-        return self.model_ns / self.measured_ns - 1
-
-    def level(self, chosen: npt.NDArray[np.bool_]) -> float | None:
-        """Signed error of the total time of the chosen passes; None without any."""
-        if not chosen.any():
-            return None
-        return float(self.model_ns[chosen].sum() / self.measured_ns[chosen].sum() - 1)
-
-
-def priced(store: Store, measured: str, replay: str) -> Priced | None:
-    """The passes of ``measured`` at the price of the replay's own timing; None where either is not recorded."""
-    timing = timing_of(store, replay)
-    if timing is None or "passes" not in store.tables(measured):
-        return None
-
-    def make() -> Priced:
-        found = passes.samples(store, measured)
-        geometry = {name: np.nan_to_num(found.array(name).astype(np.float64)) for name in passes.AXES}
-        return Priced(
-            found.array("class").astype(str),
-            found.array("phase").astype(str),
-            found.array("start_ns") / 1e9,
-            geometry,
-            found.array("duration_ns").astype(np.float64),
-            price(timing, geometry),
-            found.sql,
-        )
-
-    store.bundle(replay)
-    kept: Priced = store.remember(("priced", measured, replay), make)
-    return kept
 
 
 def durations(frame: Frame, store: Store, pass_class: str, axis: str, log: bool) -> tuple[Answer, Figure]:
