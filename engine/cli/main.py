@@ -12,6 +12,7 @@ from typing import Any
 
 from engine.cli.anchors import add_anchor
 from engine.cli.attaching import add_attach
+from engine.cli.correcting import add_correct
 from engine.cli.deployment import add_deployment
 from engine.cli.exporting import add_export
 from engine.cli.importing import add_import
@@ -39,7 +40,7 @@ __all__ = ["main", "register", "store_options", "stores_of"]
 
 def register(commands: Commands, show_ladder: Show | None = None) -> None:
     """Add the engine's commands to an argparse sub-command group; ``show_ladder`` is called after one was built."""
-    for add in (add_import, add_attach, add_export, _add_fit, add_replay):
+    for add in (add_import, add_attach, add_export, _add_fit, add_correct, add_replay):
         add(commands)
     add_ladder(commands, show_ladder)
     for add in (_add_parity, _add_trace, add_table, add_presets, add_deployment, add_anchor):

@@ -37,8 +37,17 @@ def add_replay(commands: Commands) -> None:
         parents=[store_options()],
         epilog="Knobs, for --set KEY=VALUE:\n" + knob_help(),
     )
-    parser.add_argument("--like", metavar="RUN", help="replay this run's deployment and workload")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the workload (default: that of --like)")
+    add_timing_options(parser)
+    parser.add_argument("--title", help="what people read (the run's id is made from it)")
+    parser.add_argument("--dry-run", action="store_true", help="show the resolved knobs and stop")
+    add_fit_options(parser)
+    parser.set_defaults(run=_replay)
+
+
+def add_timing_options(parser: argparse.ArgumentParser) -> None:
+    """The options that say which deployment is replayed, and how long its passes take."""
+    parser.add_argument("--like", metavar="RUN", help="replay this run's deployment and workload")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a knob (see below)")
     parser.add_argument("--timing", choices=knob_table.BY_NAME["timing"].choices, help="short for --set timing=...")
     parser.add_argument(
@@ -51,10 +60,6 @@ def add_replay(commands: Commands) -> None:
         help="a published table of whole passes (`gapscope table`); short for timing=table",
     )
     parser.add_argument("--anchor", metavar="NAME", help="short for --set timing=anchor --set anchor=NAME")
-    parser.add_argument("--title", help="what people read (the run's id is made from it)")
-    parser.add_argument("--dry-run", action="store_true", help="show the resolved knobs and stop")
-    add_fit_options(parser)
-    parser.set_defaults(run=_replay)
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -67,10 +72,10 @@ def _replay(arguments: argparse.Namespace) -> int:
     stores = stores_of(arguments)
     like = sound_run(stores, arguments.like) if arguments.like else None
     base = knobs_from_run(like) if like else {}
-    changes = _changes(arguments)
+    changes = changes_of(arguments)
     values = knob_table.resolve(changes, base)
     digest = "" if arguments.trace else _trace_digest(like)
-    model = _model(arguments, like, stores, values)
+    model = model_of(arguments, like, stores, values)
     presets = preset_folders(stores)
     build_timing(values, model, presets)  # says what is missing before anything is read
     trace = load_trace(arguments.trace) if arguments.trace else stored_trace(stores, digest)
@@ -138,7 +143,8 @@ def _stood_for(replay: Bundle, stores: Sequence[Path]) -> Bundle:
         return replay
 
 
-def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
+def changes_of(arguments: argparse.Namespace) -> dict[str, Any]:
+    """The knobs that the options set."""
     changes: dict[str, Any] = {"timing": arguments.timing} if arguments.timing else {}
     if arguments.anchor:
         changes |= {"timing": "anchor", "anchor": arguments.anchor}
@@ -152,7 +158,7 @@ def _changes(arguments: argparse.Namespace) -> dict[str, Any]:
     return changes
 
 
-def _model(
+def model_of(
     arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path], values: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """The timing model that was asked for; a replay brings its own."""
@@ -189,7 +195,7 @@ def _table_model(arguments: argparse.Namespace, like: Bundle | None, stores: Seq
     from engine.timing.anchors.target import of_run
     from engine.timing.tables import table_model
 
-    name = arguments.table or _changes(arguments).get("table")
+    name = arguments.table or changes_of(arguments).get("table")
     if name:
         return table_model(name, stores, of_run(like.identity) if like else None, force=arguments.force)
     return None if like is None else (like.lineage.get("timing") or {}).get("model")

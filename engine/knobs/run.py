@@ -70,6 +70,13 @@ KNOBS: tuple[Knob, ...] = (
         -1,
         60_000,
     ),
+    Knob(
+        "correction",
+        str,
+        "",
+        "timing",
+        "bounded factors on pass durations, learned on measured passes, by their name in the store; empty: none",
+    ),
     Knob("fixed_pass_us", float, 5000.0, "timing", "fixed timing: per pass", "us", 0, 1e9),
     Knob(
         "fixed_prefill_token_us",

@@ -27,7 +27,13 @@ from engine.workload.recorded import AS_RECORDED, RecordedLoad
 PHASE_KNOBS = ("warmup_s", "duration_s", "grace_s")
 ENOUGH = 0.5
 """Share of the measured requests that the trace must have, or the measured arrivals say nothing."""
-MEASURED_DURATIONS = {"timing": "measured", "pass_scale": 1.0, "between_passes_ms": -1.0, "on_refused": "clamp"}
+MEASURED_DURATIONS = {
+    "timing": "measured",
+    "pass_scale": 1.0,
+    "between_passes_ms": -1.0,
+    "on_refused": "clamp",
+    "correction": "",
+}
 
 
 @dataclass(frozen=True)

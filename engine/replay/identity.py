@@ -312,7 +312,7 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
         "between_passes_ns": described.get("between_ns", result.timing.between_ns),
         "composition": described.get("composition"),
         "hold_out": described.get("holdout"),
-        "corrections": described.get("levels"),
+        "corrections": _corrections(described),
         "parameters": described.get("constants"),
         "regime": described.get("data_regime"),
         "calibrated": described.get("calibrated"),
@@ -328,6 +328,15 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
     for name, value in fields.items():
         if value is not None:
             identity.set("timing", name, value, "timing model" if name not in values else f"knob {name}")
+
+
+def _corrections(described: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Factors that a source multiplies its answers with: levels by class, and a learned correction."""
+    levels, learned = described.get("levels"), described.get("correction")
+    if learned is None:
+        return levels
+    said = {name: learned[name] for name in ("name", "digest", "learned_on", "bounds", "factors")}
+    return {**(levels or {}), "learned": said}
 
 
 def _deployed(described: Mapping[str, Any]) -> str | None:

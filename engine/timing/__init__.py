@@ -11,6 +11,7 @@ from engine.timing.analytic import source as analytic
 from engine.timing.anchors import source as anchor
 from engine.timing.chain import ChainTiming
 from engine.timing.contract import Covering, PassQueries, PassTimes, PassTimeSource
+from engine.timing.correction import corrected
 from engine.timing.coverage import domain
 from engine.timing.fitting import fit
 from engine.timing.measured import measured_model, model_for
@@ -56,7 +57,8 @@ def build_timing(
     :func:`measured_model` (measured), :func:`engine.timing.anchors.source.model_of` (anchor) or
     :func:`engine.timing.tables.table_model` (table) returned; the ``fixed`` and ``analytic`` sources take none.
     ``presets`` are the folders of a user's parts and models (:func:`engine.deployment.preset_folders`). With
-    ``on_refused=analytic`` what the source refuses is answered by the analytic one.
+    ``on_refused=analytic`` what the source refuses is answered by the analytic one. A ``correction`` lies in
+    those folders too, and is applied last.
 
     Raises:
         GapscopeError: ``timing`` needs a model and there is none, or one of another kind or version; an unknown preset.
@@ -65,5 +67,5 @@ def build_timing(
     more = (presets,) if kind in FROM_PRESETS else ()
     source = priced(SOURCES[kind](knobs, model, *more), knobs)
     if knobs["on_refused"] == "analytic":
-        return ChainTiming(cast(Covering, source), analytic.build(knobs, None, presets))
-    return source
+        source = ChainTiming(cast(Covering, source), analytic.build(knobs, None, presets))
+    return cast(PassTimeSource, corrected(source, knobs["correction"], presets)) if knobs["correction"] else source

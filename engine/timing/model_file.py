@@ -16,7 +16,8 @@ KIND = "gapscope-timing-fpm"
 VERSION = 1
 ANCHOR_KIND = "gapscope-timing-anchor"
 TABLE_KIND = "gapscope-timing-table"
-VERSIONS = {KIND: VERSION, ANCHOR_KIND: 1, TABLE_KIND: 1}
+CORRECTION_KIND = "gapscope-timing-correction"
+VERSIONS = {KIND: VERSION, ANCHOR_KIND: 1, TABLE_KIND: 1, CORRECTION_KIND: 1}
 """Kinds of timing models that are files, each with the version that this program reads and writes."""
 
 
