@@ -392,3 +392,69 @@ def test_the_docs_name_every_axis_and_refusal():
     for axis, words in regime.AXES.items():
         assert f"`{axis}`" in section, axis
         assert words
+
+
+# -- what others write -----------------------------------------------------------------------------------------
+
+ODD = (None, True, -1, 0, 1.5, 1e300, "", "x", "8", [], [1], [{}], {}, {"a": 1})
+
+
+def places(value, path=()):
+    """Every place in a JSON value."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from places(inner, (*path, key))
+
+
+def replaced(value, path, by):
+    if not path:
+        return by
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = replaced(copy[path[0]], path[1:], by)
+    return copy
+
+
+def rich():
+    """An artefact with every part."""
+    pack = {
+        "seq_len": 1024,
+        "budget_tokens": 8192,
+        "repeats": 3,
+        "ms_per_token": 0.1,
+        "points": [{"step_tokens": n, "seqs": n // 1024, "last_ttft_ms": 20 + n / 10} for n in (1024, 4096)],
+    }
+    probe = {
+        "points": [{"input_len": n, "mean_ttft_ms": 20 + n / 10, "context": 0, "prompts": 1} for n in (1024, 8192)],
+        "curve_fit": {"fixed_ms": 20, "ms_per_token": 0.1, "ms_per_token_sq": 0.0},
+        "pairwise_ms_per_token": [0.1],
+        "packed": pack,
+    }
+    return artefact(
+        grid={(16, 9000): 13.0},
+        prefill_anchor=probe,
+        env_overrides={"VLLM_ROCM_USE_AITER_MHA": "1"},
+        server_args="--tp 4",
+        num_hidden_layers=78,
+        decode_floor_ms=5.0,
+        between_ns=1,
+        sources=[{"run_id": "r", "phases": None, "tables": {}}],
+        host={"dispatch_lag_ms": {"value": 1.0}},
+        mixed_composition="sum",
+        speculative_acceptance_length=None,
+    )
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_odd_values_are_read_or_refused_in_a_sentence(odd):
+    axes = ",".join((*regime.AXES, "layout", "layers"))
+    knobs = knob_table.resolve({"timing": "anchor", "anchor_allow": axes})
+    document, said = rich(), []
+    for path in places(document):
+        try:
+            timing = build_timing(knobs, model_of(read_anchor(replaced(document, path, odd), "a")))
+            assert timing.pass_ns(2, 3000, 100, 7, 70_000) >= 1
+            json.dumps(timing.describe())
+        except GapscopeError as error:
+            said.append(str(error))
+    assert not [sentence for sentence in said if "\n" in sentence]

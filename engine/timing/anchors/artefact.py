@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +17,8 @@ from engine.errors import GapscopeError
 from engine.timing.anchors import server_args
 
 LARGEST_BYTES = 1 << 24
+LARGEST = 1e9
+"""No figure is larger: of milliseconds that is eleven days."""
 OBSERVABLES = ("pass", "median_itl_single_wave", "median_itl", "mean_tpot")
 """What a decode figure is: the engine's own pass, or seen from outside, best first."""
 
@@ -134,7 +135,7 @@ def read_file(path: Path, name: str | None = None) -> Anchor:
     try:
         if path.stat().st_size > LARGEST_BYTES:
             raise NoArtefact(f"{path} is larger than {LARGEST_BYTES:,} bytes: expected an anchor.")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_no_number)
     except OSError as error:
         raise GapscopeError(f"Cannot read the anchor {path}: {error.strerror or error}.") from None
     except (ValueError, RecursionError) as error:
@@ -192,6 +193,10 @@ def read_anchor(value: Any, name: str) -> Anchor:
     )
 
 
+def _no_number(text: str) -> Any:
+    raise ValueError(f"{text} is no number of JSON")
+
+
 def digest_of(value: Any) -> str:
     """SHA-256 of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
@@ -232,7 +237,7 @@ def _observable(value: Any, name: str) -> str:
 
 
 def _at_least(least: float) -> str:
-    return "" if least == -math.inf else f" of at least {least:g}"
+    return "" if least == -LARGEST else f" of at least {least:g}"
 
 
 class _Reader:
@@ -246,7 +251,7 @@ class _Reader:
         value = row.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value) or value < least:
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= LARGEST:
             raise GapscopeError(f"Anchor {self._name}: {key} is {value!r:.40}, expected a number{_at_least(least)}.")
         return float(value)
 
@@ -287,8 +292,8 @@ class _Reader:
         if not points:
             return None
         fit, packed = probe.get("curve_fit"), probe.get("packed")
-        any_sign = -math.inf
-        pairs = probe.get("pairwise_ms_per_token") or ()
+        any_sign = -LARGEST
+        pairs = probe.get("pairwise_ms_per_token")
         return PrefillProbe(
             points=tuple(sorted(points, key=lambda point: (point.tokens, point.context))),
             curve=None
@@ -300,7 +305,9 @@ class _Reader:
             ),
             rate=self.maybe(probe, "ms_per_token", any_sign),
             fixed=self.maybe(probe, "implied_fixed_ms", any_sign),
-            pairwise=tuple(float(pair) for pair in pairs if isinstance(pair, (int, float))),
+            pairwise=tuple(float(pair) for pair in pairs if type(pair) in (int, float))
+            if isinstance(pairs, list)
+            else (),
             negative_pairs=int(self.maybe(probe, "negative_pairs") or 0),
             packed=self._packed(packed) if isinstance(packed, Mapping) else None,
         )
@@ -310,10 +317,12 @@ class _Reader:
             (self.number(row, "step_tokens", 1.0), self.count(row, "seqs") or 1, self.number(row, "last_ttft_ms"))
             for row in _list(packed, "points", self._name)
         ]
+        if any(ms == 0 for _, _, ms in points):
+            raise GapscopeError(f"Anchor {self._name}: last_ttft_ms of packed prompts is 0, expected a time above 0.")
         return Packed(
             seq_len=self.number(packed, "seq_len", 1.0),
             budget=self.maybe(packed, "budget_tokens"),
             repeats=int(self.maybe(packed, "repeats") or 0),
             points=tuple(sorted(points)),
-            rate=self.number(packed, "ms_per_token", -math.inf),
+            rate=self.number(packed, "ms_per_token", -LARGEST),
         )

@@ -15,7 +15,7 @@ import numpy as np
 from engine.errors import GapscopeError
 from engine.identity import NOT_APPLICABLE, Identity
 from engine.timing.anchors.canonical import graph_of
-from engine.timing.host import between_passes
+from engine.timing.host import between_passes, host_terms
 from engine.timing.rows import DECODE_ONLY, MIXED, FitSource, Floats, PassRows, check_same_regime, read_rows
 from engine.timing.surface import COMPOSITIONS, Surface, fit_surface
 
@@ -49,6 +49,7 @@ def document_of(sources: Sequence[FitSource], *, force: bool = False) -> dict[st
             **_identity(sources),
             "decode_observable": "pass",
             "prefill_observable": "pass",
+            "host": host_terms(sources),
             "between_ns": between_passes(rows, set(runs))["value_ns"],
             "mixed_composition": composition,
             "mixed_errors": scores,

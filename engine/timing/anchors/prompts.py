@@ -100,4 +100,4 @@ class PromptPrices:
             widest, covered = np.where(several, self._widest_pack, widest), np.ones(len(prompts), bool)
         length = (new + 2.0 * read) / own
         inside = covered & (new <= widest) & (new >= self._shortest) & (length <= line.longest)
-        return price, np.where(inside, self._best, self._beyond)
+        return np.maximum(price, 0.0), np.where(inside, self._best, self._beyond)
