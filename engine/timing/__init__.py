@@ -54,7 +54,7 @@ def build_timing(
     """The source that ``knobs`` ask for; the only place where one is constructed.
 
     ``knobs`` are complete and checked (:func:`engine.knobs.resolve`). ``model`` is what :func:`fit` (fpm),
-    :func:`measured_model` (measured), :func:`engine.timing.anchors.source.model_of` (anchor) or
+    :func:`measured_model` (measured), :func:`engine.timing.anchors.model.model_of` (anchor) or
     :func:`engine.timing.tables.table_model` (table) returned; the ``fixed`` and ``analytic`` sources take none.
     ``presets`` are the folders of a user's parts and models (:func:`engine.deployment.preset_folders`). With
     ``on_refused=analytic`` what the source refuses is answered by the analytic one. A ``correction`` lies in

@@ -22,7 +22,7 @@ from engine.timing import FitSource, build_timing
 from engine.timing.anchors import judge, of_run, read_anchor, regime
 from engine.timing.anchors.build import document_of
 from engine.timing.anchors.client_results import document_of as of_results
-from engine.timing.anchors.source import model_of
+from engine.timing.anchors.model import model_of
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[2] / "docs" / "timing.md"

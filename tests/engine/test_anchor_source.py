@@ -15,7 +15,7 @@ from engine.errors import GapscopeError
 from engine.timing import PassQueries, build_timing
 from engine.timing.analytic import StepModel
 from engine.timing.anchors import read_anchor
-from engine.timing.anchors.source import model_of
+from engine.timing.anchors.model import model_of
 from engine.timing.contract import Refused
 
 CONTEXT = 8704  # of the sweep: 8192 and half of 1024

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from engine.timing.anchors.source import model_of
+from engine.timing.anchors.model import model_of
 from engine.timing.anchors.store import load
 from engine.timing.anchors.target import Target, of_run
 from engine.timing.model_file import ANCHOR_KIND

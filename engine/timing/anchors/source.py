@@ -21,11 +21,12 @@ from engine.timing.anchors.artefact import Anchor, read_anchor
 from engine.timing.anchors.decode import DecodeCurves
 from engine.timing.anchors.prompts import PromptPrices
 from engine.timing.anchors.rows import Row, RowTable
-from engine.timing.anchors.target import UNKNOWN, Target, with_knobs
+from engine.timing.anchors.target import Target, with_knobs
 from engine.timing.anchors.transport import Transport
 from engine.timing.anchors.verification import verify_of
 from engine.timing.contract import Ints, PassQueries, PassTimes, Refused
-from engine.timing.model_file import ANCHOR_KIND, VERSIONS, check_model, with_digest
+from engine.timing.model_file import ANCHOR_KIND, check_model
+from engine.timing.surface import COMPOSITIONS
 
 REFUSED, EXTRAPOLATED, CLAMPED, ANALYTIC, INTERPOLATED, EXACT = (
     RESOLUTIONS.index(name) for name in ("refused", "extrapolated", "clamped", "analytic", "interpolated", "exact")
@@ -38,43 +39,10 @@ ALLOWED = (*regime.AXES, LAYOUT, "layers")
 """What ``anchor_allow`` may name."""
 
 
-def model_of(anchor: Anchor, target: Target | None = None) -> dict[str, Any]:
-    """An anchor as a timing model, with what is known of the deployment that it shall stand for (JSON-ready)."""
-    return with_digest(
-        {
-            "kind": ANCHOR_KIND,
-            "version": VERSIONS[ANCHOR_KIND],
-            "name": anchor.name,
-            "artefact": dict(anchor.document),
-            "artefact_digest": anchor.digest,
-            "target": (target or UNKNOWN).to_json(),
-            "host": _host(anchor.meta.get("host")),
-            "lineage": {"sources": _sources(anchor.meta.get("sources"))},
-        }
-    )
-
-
-def _sources(told: Any) -> list[dict[str, Any]]:
-    """The recordings that an artefact was made of, where it says them as ours do."""
-    listed = told if isinstance(told, list) else []
-    return [
-        dict(entry) for entry in listed if isinstance(entry, Mapping) and {"run_id", "phases", "tables"} <= set(entry)
-    ]
-
-
-def _host(told: Any) -> dict[str, Any]:
-    """The host's terms that an artefact brings, where they are numbers."""
-    terms = dict(told) if isinstance(told, Mapping) else {}
-    return {name: dict(term) for name, term in terms.items() if isinstance(term, Mapping) and _is_term(term)}
-
-
-def _is_term(term: Mapping[str, Any]) -> bool:
-    values = [value for name, value in term.items() if name == "value" or name.startswith("host_")]
-    return bool(values) and all(type(value) in (int, float) for value in values)
-
-
 def build(knobs: Mapping[str, Any], model: Mapping[str, Any] | None, folders: Sequence[Path] = ()) -> AnchorTiming:
-    """The source from an anchor (:func:`model_of`) under the knobs; ``folders`` hold a user's presets.
+    """The source from an anchor under the knobs; ``folders`` hold a user's presets.
+
+    ``model`` is what :func:`engine.timing.anchors.model.model_of` returned.
 
     Raises:
         GapscopeError: no anchor, one that does not apply (the axes are named), or one that lacks what is asked for.
@@ -163,7 +131,8 @@ class AnchorTiming:
             beyond=EXTRAPOLATED if extrapolate else CLAMPED,
         )
         composition = knobs["mixed_composition"]
-        self.composition = str(anchor.meta.get("mixed_composition", "sum") if composition == "auto" else composition)
+        own = anchor.meta.get("mixed_composition")
+        self.composition = composition if composition != "auto" else own if own in COMPOSITIONS else "sum"
         self._floor = self._decode.lowest_ms if self.composition == "marginal" else 0.0
         self._by_prompts: dict[tuple[int, int, int], tuple[float, int]] = {}
 
