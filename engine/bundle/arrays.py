@@ -30,12 +30,15 @@ def numbers(values: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None
 
 def texts(values: Sequence[str | None]) -> pa.Array:
     """A string array; NULL where None."""
-    encoded = [b"" if v is None else v.encode() for v in values]
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum([len(e) for e in encoded], out=offsets[1:])
-    valid = np.fromiter((v is not None for v in values), np.bool_, len(values))
-    buffers = [None if valid.all() else _bits(valid), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded))]
-    return pa.Array.from_buffers(pa.string(), len(values), buffers)
+    valid = np.array([v is not None for v in values], np.bool_) if None in values else None
+    known: Sequence[str] = values if valid is None else [v or "" for v in values]  # type: ignore[assignment]
+    together = "".join(known)
+    data = together.encode()
+    one_byte_each = len(data) == len(together)
+    lengths = np.fromiter(map(len, known if one_byte_each else [v.encode() for v in known]), np.int32, len(known))
+    offsets = np.zeros(len(known) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.Array.from_buffers(pa.string(), len(known), [_bits(valid), pa.py_buffer(offsets), pa.py_buffer(data)])
 
 
 def coded(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.DictionaryArray:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
@@ -72,24 +73,28 @@ class Tables:
         """One row per request that was sent."""
         result, responses, served = self.result, self.responses, self.result.record.requests
         sent = result.client.sent
-        talks = [c.conversation for c in sent.conversation]
-        plays = [c.live for c in sent.conversation]
+        names = texts(self._names)
+        talks = list(map(attrgetter("conversation"), sent.conversation))
+        plays = list(map(attrgetter("live"), sent.conversation))
+        play_names = source_names = _coded(list(map(attrgetter("play.source_trace_id"), plays)))
+        if any(map(attrgetter("incarnation"), plays)):
+            play_names = _coded([play_name(p.play.source_trace_id, p.incarnation) for p in plays])
         prompt = result.prompt_tokens()
         admitted = served["first_admit_pass"] >= 0
         dispatched = np.array(sent.dispatched_ns, np.int64)
-        spawned_by = [c.spawned_by for c in sent.conversation]
+        spawned_by = _whole(map(attrgetter("spawned_by"), sent.conversation), len(talks))
         some = responses.tokens > 0
         last_seen = np.zeros(len(some), np.int64)
         last_seen[some] = responses.pass_seen_ns[responses.last_visible_pass[some]]
         columns = {
-            "request_id": texts(self._names),
-            "source_trace_id": _coded([p.play.source_trace_id for p in plays]),
-            "conversation_id": _coded([c.conversation_id for c in talks]),
+            "request_id": names,
+            "source_trace_id": source_names,
+            "conversation_id": _coded(list(map(attrgetter("conversation_id"), talks))),
             "turn_index": numbers(np.array(sent.turn, np.int64)),
-            "play_id": _coded([play_name(p.play.source_trace_id, p.incarnation) for p in plays]),
-            "lane": numbers(np.array([p.lane for p in plays], np.int64)),
-            "parent_request_id": texts([self._names[index] if index >= 0 else None for index in spawned_by]),
-            "agent_depth": numbers(np.array([c.depth for c in talks], np.int64)),
+            "play_id": play_names,
+            "lane": numbers(_whole(map(attrgetter("lane"), plays), len(plays))),
+            "parent_request_id": names.take(numbers(np.maximum(spawned_by, 0), spawned_by >= 0)),
+            "agent_depth": numbers(_whole(map(attrgetter("depth"), talks), len(talks))),
             "phase": coded(self._phases(dispatched), ("primer", "warmup", "profile")),
             "status": coded(~np.array(sent.ok, np.bool_), ("ok", "canceled")),
             **self._workers.of_requests(),
@@ -283,6 +288,9 @@ def usable_blocks(kv_blocks: int) -> int:
 
 
 def _coded(values: Sequence[str]) -> pa.DictionaryArray:
-    codes: dict[str, int] = {}
-    indices = [codes.setdefault(value, len(codes)) for value in values]
-    return coded(np.array(indices, np.int32), list(codes))
+    codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return coded(np.fromiter(map(codes.__getitem__, values), np.int32, len(values)), list(codes))
+
+
+def _whole(values: Iterable[int], count: int) -> Ints:
+    return np.fromiter(values, np.int64, count)
