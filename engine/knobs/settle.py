@@ -111,10 +111,10 @@ def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> No
                     )
                 values[knob.name] = knob.default
         return
-    if values["timing"] == "measured" or values["engine"] != "vllm":
+    if values["timing"] == "measured" or values["engine"] == "sglang":
         raise GapscopeError(
             f"Knob spec_tokens={tokens} with timing={values['timing']} and engine={values['engine']}: expected "
-            "timing=fpm or fixed, as recorded passes hold no drafts of this replay, and engine=vllm."
+            "timing=fpm or fixed, as recorded passes hold no drafts of this replay, and another engine than sglang."
         )
     needed = values["max_num_seqs"] * (1 + tokens)
     if values["max_num_batched_tokens"] < needed or 0 < values["long_prefill_token_threshold"] <= tokens:

@@ -12,7 +12,7 @@ from engine.replay.blocks import Blocks, as_table, spans
 from engine.replay.result import Ints, ReplayResult
 from engine.replay.workers import Workers
 from engine.serving.contract import ServerRecord
-from engine.serving.members import sampled
+from engine.serving.members import computed_at_end
 from engine.serving.record import EVICT
 from engine.workload.content import NO_KEY
 
@@ -86,7 +86,7 @@ def _computed_at_preemption(record: ServerRecord) -> Ints:
     admissions, chunks, stretches = record.admissions, record.prefill_chunks, record.stretches
     computed = np.zeros(len(admissions["seq"]) and int(admissions["seq"].max()) + 1, np.int64)
     np.maximum.at(computed, chunks["seq"], chunks["computed_before"] + chunks["scheduled_tokens"])
-    decoded = sampled(record) - 1
-    np.maximum.at(computed, stretches["seq"], stretches["computed_after_first"] + decoded)
+    computed[stretches["seq"]] = 0  # the chunk with which a decode goes on counts drafts that may have been rejected
+    np.maximum.at(computed, stretches["seq"], computed_at_end(record))
     gone = record.preemptions
     return computed[_seq_of(record, gone["index"], gone["pass_index"] - 1)]

@@ -28,15 +28,14 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
     """
     if core not in CORES:
         raise GapscopeError(f"Unknown core {core!r}: expected one of {', '.join(CORES)}.")
-    if config.engine != "vllm" and config.speculation is not None:
-        raise GapscopeError(f"Engine {config.engine} cannot speculate here: expected engine=vllm, or no speculation.")
+    if config.engine == "sglang" and config.speculation is not None:
+        raise GapscopeError("Engine sglang cannot speculate here: expected another engine, or no speculation.")
     if config.engine == "sglang":
         if core == "plain":
             raise GapscopeError("SGLang's scheduler has one core, which goes from event to event: set core to auto.")
         return SglangServer(config, timing)
     if VariantServer.is_asked_for(config):
-        reserves = not VariantServer.is_alone(config) and config.speculation is None
-        if core != "plain" and SkippingServer.supports(config) and reserves:
+        if core != "plain" and SkippingServer.supports(config) and not VariantServer.is_alone(config):
             return ReservingServer(config, timing)
         if core == "skipping":
             raise GapscopeError("The skipping core does not have these rules: set core to auto or plain.")

@@ -189,9 +189,9 @@ class ServerRecord:
         with another stretch; its first pass then is a decode, and has a row of ``prefill_chunks``. Under speculation
         ``bursts`` says how many tokens each pass sampled.
     bursts
-        Under speculation, tokens sampled in each pass of each stretch, stretch after stretch (the first of each is 1);
-        empty otherwise, when all are 1. A decoding request computes ``verify_width`` tokens per pass, and keeps as
-        many as it sampled.
+        Under speculation, tokens sampled in each pass of each stretch, stretch after stretch (1 where it ends a
+        prefill); empty otherwise, when all are 1. A decoding request computes ``verify_width`` tokens per pass, and
+        keeps as many as it sampled.
     prefill_chunks
         ``pass_index, index, seq, computed_before, scheduled_tokens``: every prefill work item, the last chunk included
         (also a recompute's last chunk of one token, which ``passes`` counts as a decode, as FPM does).

@@ -253,8 +253,8 @@ class PlainServer:
         return 0
 
     def _decodes(self, request: Request) -> bool:
-        """Whether a running request sampled in the pass before, so that drafts follow what it sampled."""
-        return request.stretch is not None and request.stretch[3] == len(self._passes) - 1
+        """Whether a running request has sampled since its last admission, so that drafts follow what it sampled."""
+        return request.stretch is not None
 
     def _chunk(self, missing: int, budget: int) -> int:
         """How many of a request's ``missing`` tokens this pass computes."""
@@ -353,7 +353,7 @@ class PlainServer:
                 self._chunks.append((pass_index, request.index, request.seq, before, tokens))
                 continue
             if request.stretch is None or request.stretch[3] != pass_index - 1:
-                self._chunks.append((pass_index, request.index, request.seq, before, tokens))
+                self._chunks.append((pass_index, request.index, request.seq, before, tokens + drafts))
                 request.stretch = [request.index, request.seq, pass_index, pass_index, request.computed]
                 request.bursts = []
                 self._stretches.append(request.stretch)
@@ -367,6 +367,8 @@ class PlainServer:
             request.verified += drafts > 0
             request.sampled += sampled
             request.computed += sampled - 1
+            if request.stretch[2] == pass_index:
+                request.stretch[4] = request.computed
             request.most_computed = max(request.most_computed, request.computed)
             if request.sampled == request.output_tokens:
                 self._running.remove(request)

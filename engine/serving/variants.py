@@ -74,7 +74,7 @@ class VariantServer(PlainServer):
         return needed - len(hits) + idle_hits + promised <= self.pool.num_free
 
     def _most_blocks(self, request: Request) -> int:
-        """Blocks of a request's prompt and all of its output but the last token, which has no KV."""
+        """Blocks of a request's prompt, of all of its output but the last token, which has no KV, and of its drafts."""
         return self._blocks(request.prompt_tokens + request.output_tokens - 1 + self._drafts)
 
     def _fill(self, request: Request, computed: int, drafts: int = 0) -> None:

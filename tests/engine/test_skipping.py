@@ -1,13 +1,12 @@
 """The skipping core against the plain one, whole record by whole record, and by hand where that is possible."""
 
-import random
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_cases import LinearTiming, MoodyTiming, differences, play, random_case
+from serving_cases import LinearTiming, MoodyTiming, differences, play, random_case, speculating
 from serving_driver import Load, batches, drive, events, request, small_config
 
 from engine.errors import GapscopeError
@@ -85,21 +84,6 @@ def test_records_are_equal_in_any_configuration(
     both(replace(case, repeat_share=repeat_share, exact_share=exact_share, abort_share=abort_share))
 
 
-def speculating(case, seed):
-    """The same case with drafts; every request of it still fits."""
-    draw = random.Random(seed)
-    k = draw.choice((1, 2, 3, 5))
-    acceptance = tuple(draw.choice((0.0, 0.3, 0.9, 1.0)) for _ in range(k))
-    config = replace(
-        case.config,
-        speculation=Speculation(k, acceptance, seed),
-        max_num_batched_tokens=case.config.max_num_batched_tokens + case.config.max_num_seqs * k,
-        long_prefill_token_threshold=0,
-        usable_kv_blocks=case.config.usable_kv_blocks + k,
-    )
-    return replace(case, config=config)
-
-
 def test_records_are_equal_under_speculation():
     preempted = evicted = more_than_one = 0
     for seed in range(150):
@@ -138,6 +122,16 @@ def test_drafts_by_hand():
         assert batches(record) == [[(0, 0, 8)], [(0, 8, 3)], [(0, 10, 3)], [(0, 12, 3)]]
         assert events(record) == [("store", 0, 0, [1, 2]), ("store", 3, 0, [3])]
         assert [(done.index, done.pass_index) for done in finished] == [(0, 3)]
+
+
+@pytest.mark.parametrize("core", [PlainServer, SkippingServer])
+def test_who_waits_for_blocks_is_let_in_when_somebody_fills_one_that_it_shares(core):
+    # Six blocks of four. The first has one; the second needs six, and five are free. In pass 1 the first computes the
+    # fourth token of the block: the second hits it from then on, and needs the five.
+    load = Load([(0, request(0, 3, 6, [1, 2])), (0, request(1, 21, 1, [1]))])
+    record, _ = drive(core(small_config(blocks=6), LinearTiming()), load)
+    assert record.admissions["pass_index"].tolist() == [0, 1]
+    assert record.admissions["hit_blocks"].tolist() == [0, 1]
 
 
 def test_nothing_is_noted_for_events_that_nobody_wants():

@@ -121,11 +121,15 @@ class Content:
                 self._register_decoded(writer, self.this)
 
     def is_written(self, request: ScheduledRequest, hits: int) -> bool:
-        """Whether a decoding request could add to a waiting request's ``hits``."""
+        """Whether a running request could add to a waiting request's ``hits``."""
         for node in request.path:
             if node.end > hits:
-                return any(writer.decoding for writer in node.writers or ())
+                return bool(node.writers)
         return False
+
+    def has_copies(self, request: ScheduledRequest, hits: int) -> bool:
+        """Whether some of the blocks that a waiting request hits have copies, or a running request could make one."""
+        return any(node.start < hits and (node.overlapping or node.writers) for node in request.path)
 
     def settle_contested(self, first: int, last: int) -> None:
         """Register, in order, what contested requests decoded in the passes ``first`` to ``last``."""

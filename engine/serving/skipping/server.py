@@ -278,9 +278,7 @@ class SkippingServer:
                 tokens = budget
             reserved = known if config.reserve_full_prompt else computed + tokens
             if not self._reserve(request, -(-reserved // block_size), hits, idle):
-                # Whether blocks are missing can change only when some are released, or when a running request
-                # computes what the head of the queue could share.
-                self._head_is_blocked = not content.is_written(request, hits)
+                self._head_is_blocked = self._stays_blocked(request, hits, idle)
                 return
             waiting.popleft()
             pool.reference(runs)
@@ -302,6 +300,13 @@ class SkippingServer:
     def _reserve(self, request: ScheduledRequest, reserved: int, hits: int, idle: int) -> bool:
         """Whether a request that is to hold ``reserved`` blocks can be admitted; ``idle`` of its hits nobody holds."""
         return reserved - hits + idle <= self.pool.free
+
+    def _stays_blocked(self, request: ScheduledRequest, hits: int, idle: int) -> bool:
+        """Whether blocks for the head of the queue are missing until some are released.
+
+        That can change before only when a running request computes what the head could share.
+        """
+        return not self._content.is_written(request, hits)
 
     def _compute(self, request: ScheduledRequest, before: int, tokens: int) -> None:
         """Allocate the blocks of the next ``tokens`` prompt tokens and register those that they fill."""
