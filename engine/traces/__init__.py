@@ -27,6 +27,7 @@ from engine.traces import (
 )
 from engine.traces.check import check_trace
 from engine.traces.files import Head, head_of, read_given
+from engine.traces.prompt_ids import share_beginnings
 from engine.traces.tree import Trace
 
 TRACE_FOLDER = "traces"
@@ -88,6 +89,7 @@ def load_trace(path: Path) -> Trace:
     trace = of.read(path, data)
     trace.digest = trace.digest or hashlib.sha256(given).hexdigest()
     check_trace(trace, str(path))
+    share_beginnings(trace)
     return trace
 
 

@@ -43,7 +43,7 @@ class Turn:
     conversation). ``think_ns`` passes between the end of what the turn waits for and its dispatch. ``spawn``
     names conversations of the same play that start when this turn's response ended; the next turn of this
     conversation joins on all of them. ``hash_ids`` replaces segments where a trace names its blocks directly:
-    the whole prompt's block ids, as a tuple or an ``array("q")``.
+    the whole prompt's block ids, which prompts of one beginning share (:class:`engine.traces.prompt_ids.PromptIds`).
 
     ``edges`` replaces the rules above where a trace names what a turn waits for one by one: it is due when each edge's
     delay is over (and ``not_before_ns`` after its play began, if that is set). ``spawn`` then only says where in the

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.errors import GapscopeError
+from engine.traces.prompt_ids import PromptIds
 from engine.traces.tree import Conversation, Trace
 from engine.workload.content import NO_KEY, BlockKeys, Hashes, InternedKeys, Ints, Mark, Walk
 
@@ -57,21 +58,20 @@ class ChainedHashIds:
     def walk(self, conversation: Conversation, base: Mark | None, incarnation: int) -> Walk:
         """See :class:`BlockKeys`; what a conversation was forked from is in its ids already."""
         walk, factor, shift = Walk(), self._factor, incarnation * self._span
+        last: Sequence[int] | None = None
+        chain: Sequence[int] = ()
         for turn in conversation.turns:
             ids, tokens = turn.hash_ids or (), turn.prompt_tokens or 0
-            keys: Sequence[int] = ids
-            if factor > 1 or shift:
-                first = np.asarray(ids, np.int64) * factor + shift
-                keys = array("q", (first[:, None] + np.arange(factor)).tobytes())
-            whole = tokens // self.block_size
+            held = ids.held if isinstance(ids, PromptIds) else ids
+            if held is not last:
+                last, chain = held, held
+                if factor > 1 or shift:
+                    first = np.asarray(held, np.int64) * factor + shift
+                    chain = array("q", (first[:, None] + np.arange(factor)).tobytes())
+            whole = min(tokens // self.block_size, len(ids) * factor)
             walk.prompt_tokens.append(tokens)
-            walk.keys.append(keys if len(keys) == whole else keys[:whole])
-        walk.chains = walk.keys
-        if len(walk.keys) == 1:
-            return walk
-        # The longest prompt holds the keys of every other, unless a prompt does not continue the one before.
-        longest = walk.keys[-1]
-        walk.chains = [longest if longest[: len(keys)] == keys else keys for keys in walk.keys]
+            walk.keys.append(chain if len(chain) == whole else chain[:whole])
+            walk.chains.append(chain)
         return walk
 
     def hashes(self, keys: Ints) -> Hashes:
@@ -88,25 +88,28 @@ class ChainedHashIds:
 
 def _before(trace: Trace) -> Ints | None:
     """The id before each hash id of the trace; None where ids are large or have more than one before them."""
-    added = array("q")  # what each prompt appends to the one before it
-    lengths: list[int] = []
+    added: list[Ints] = []  # what each prompt appends to the one before it
     heads: list[int] = []  # the id that this follows
     for play in trace.plays:
         for conversation in play.conversations:
             so_far: Sequence[int] = ()
             for turn in conversation.turns:
                 ids = turn.hash_ids or ()
-                longer = len(so_far) > 0 and ids[: len(so_far)] == so_far
-                new = ids[len(so_far) :] if longer else ids
+                if isinstance(ids, PromptIds) and isinstance(so_far, PromptIds) and ids.held is so_far.held:
+                    continue
+                longer = len(so_far) > 0 and not isinstance(ids, PromptIds) and ids[: len(so_far)] == so_far
+                new = np.asarray(ids.held if isinstance(ids, PromptIds) else ids, np.int64)
+                if longer:
+                    new = new[len(so_far) :]
                 if len(new):
-                    added.extend(new)
-                    lengths.append(len(new))
+                    added.append(new)
                     heads.append(so_far[-1] if longer else -1)
                 so_far = ids
-    ids_added = np.frombuffer(added, np.int64)
+    ids_added = np.concatenate([*added, np.empty(0, np.int64)])
     if not len(ids_added) or ids_added.min() < 0 or ids_added.max() > LARGEST_ID:
         return None
     previous = np.concatenate([[-1], ids_added[:-1]])
+    lengths = np.array([len(new) for new in added], np.int64)
     previous[np.cumsum(lengths) - lengths] = heads
     before = np.full(int(ids_added.max()) + 1, -1, np.int64)
     before[ids_added] = previous
