@@ -30,6 +30,11 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
         raise GapscopeError(f"Unknown core {core!r}: expected one of {', '.join(CORES)}.")
     if config.engine == "sglang" and config.speculation is not None:
         raise GapscopeError("Engine sglang cannot speculate here: expected another engine, or no speculation.")
+    if config.host is not None and (config.engine == "sglang" or config.cache_blocks or config.policy != "fcfs"):
+        raise GapscopeError(
+            f"Host memory with engine={config.engine}, cache_blocks={config.cache_blocks} and policy={config.policy}: "
+            "expected an engine with vLLM's pool, cache_blocks=0 and policy=fcfs."
+        )
     if config.engine == "sglang":
         if core == "plain":
             raise GapscopeError("SGLang's scheduler has one core, which goes from event to event: set core to auto.")

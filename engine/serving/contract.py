@@ -57,6 +57,18 @@ class Finished:
 
 
 @dataclass(slots=True, frozen=True)
+class HostMemory:
+    """Room for ``blocks`` KV blocks on the host; loading one back takes ``block_ns``, its bytes over the bandwidth."""
+
+    blocks: int
+    block_ns: float
+
+    def restore_ns(self, blocks: int) -> int:
+        """How long it takes to load so many blocks, one after the other."""
+        return round(blocks * self.block_ns)
+
+
+@dataclass(slots=True, frozen=True)
 class ServerConfig:
     """What the scheduler and the pool need to know (``engine.knobs`` has help and ranges).
 
@@ -77,6 +89,7 @@ class ServerConfig:
     reservation: str = "own"
     eviction: str = "own"
     cache_blocks: int = 0
+    host: HostMemory | None = None
     sglang: SglangRules = field(default_factory=SglangRules)
 
 
@@ -141,6 +154,9 @@ class Stepped(Server, Protocol):
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass."""
 
+    restore_ns: int
+    """What the scheduled pass lasts beyond its batch: KV is loaded from the host first."""
+
     def complete(self, now_ns: int, duration_ns: int) -> None:
         """The scheduled pass started at ``now_ns`` and lasted so long."""
 
@@ -198,7 +214,8 @@ class ServerRecord:
     admissions
         ``index, seq, ordinal, pass_index, time_ns, cached_tokens, hit_blocks, is_readmission, waiting_ahead``
         (requests that joined the queue before it and still wait: 0 under FCFS). ``hit_blocks`` were found in the pool;
-        where the reuse was forced, ``cached_tokens`` may be more than they hold.
+        where the reuse was forced, ``cached_tokens`` may be more than they hold. With host memory ``restored_blocks``
+        were loaded from it; ``cached_tokens`` counts them too.
     preemptions
         ``index, pass_index, num_blocks`` (blocks it gave up).
     events (empty when not recorded), in the order they happened
@@ -208,7 +225,11 @@ class ServerRecord:
         blocks let go at one time, as long as they follow each other. A request's evictions precede its store,
         those of a double-booked cache follow it. SGLang stores when a pass has ended, or a request was aborted after
         it: that counts to the pass.
-    event_keys
+    host_events (empty without host memory, or when events are not recorded), in the order they happened
+        ``kind`` (0 copied to the host, 1 forgotten there), ``pass_index, index`` (who let go of blocks, and when: in
+        the scheduling of the pass that preempted it, or after its last), ``first_key, num_keys`` (a slice of
+        ``host_keys``).
+    event_keys, host_keys
         Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the
         run (``engine.serving.record.private_key``).
     """
@@ -222,4 +243,6 @@ class ServerRecord:
     events: Columns
     event_keys: npt.NDArray[np.int64]
     bursts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    host_events: Columns = field(default_factory=dict)
+    host_keys: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     verify_width: int = 1

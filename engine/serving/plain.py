@@ -17,6 +17,7 @@ import numpy as np
 from engine.serving import stepping
 from engine.serving.block_pool import BlockPool, Eviction
 from engine.serving.contract import Batch, Finished, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.host_tier import HostTier
 from engine.serving.record import (
     ADMISSION_COLUMNS,
     CHUNK_COLUMNS,
@@ -111,6 +112,8 @@ class PlainServer:
         self._event_keys: list[int] = []
         self._bursts: list[list[int]] = []  # by stretch
         self._drafts = config.speculation.draft_tokens if config.speculation else 0
+        self._host = HostTier(config.host, config.record_events) if config.host and config.prefix_caching else None
+        self._restored_blocks = 0  # in the scheduled pass
         self._batch: list[Work] = []  # of the scheduled pass
         self._num_preempted = 0  # in it
         self._finished: list[Finished] = []  # in the last pass
@@ -157,6 +160,7 @@ class PlainServer:
     # -- one pass ----------------------------------------------------------------------------------------------
 
     num_decoding = 0
+    restore_ns = 0
 
     def begin(self, now_ns: int) -> None:
         """The next pass starts at ``now_ns``."""
@@ -176,7 +180,12 @@ class PlainServer:
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass; :meth:`complete` has to follow."""
         preempted_before = len(self._preemptions)
+        self._restored_blocks = 0
+        if self._host is not None:
+            self._host.pass_index = len(self._passes)
         self._batch = self._schedule(now_ns)
+        if self._host is not None:
+            self.restore_ns = self._host.memory.restore_ns(self._restored_blocks)
         self._num_preempted = len(self._preemptions) - preempted_before
         decodes = [work.computed_before for work in self._batch if work.is_decode]
         prefills = [work for work in self._batch if not work.is_decode]
@@ -235,16 +244,18 @@ class PlainServer:
             place = self._next_place()
             request = self._waiting[place]
             hits = self._hits(request)
-            computed = len(hits) * self.config.block_size
+            restored = self._restorable(request, len(hits))
+            computed = (len(hits) + restored) * self.config.block_size
             if not self._fits(request, hits, computed, budget):
                 break
             if request.forced_tokens is not None and not request.admissions:
+                restored = 0
                 hits, computed = hits[: request.forced_tokens // self.config.block_size], request.forced_tokens
                 if not self._fits(request, hits, computed, budget):
                     break
             tokens = self._chunk(request.known - computed, budget)
             del self._waiting[place]
-            self._admit(request, hits, computed, now_ns, place)
+            self._admit(request, hits, computed, now_ns, place, restored)
             batch.append(self._compute(request, tokens, resumed=request.admissions > 1))
             budget -= tokens
 
@@ -276,6 +287,12 @@ class PlainServer:
                 hits.append(block)
         return hits
 
+    def _restorable(self, request: Request, hits: int) -> int:
+        """Blocks after the first ``hits`` that the host holds; again never the last known token."""
+        if self._host is None:
+            return 0
+        return self._host.reach(request.keys[hits : (request.known - 1) // self.config.block_size])
+
     def _fits(self, request: Request, hits: list[int], computed: int, budget: int) -> bool:
         """Whether a request can be admitted with ``computed`` tokens, of which ``hits`` hold the first."""
         tokens = self._chunk(request.known - computed, budget)
@@ -283,13 +300,23 @@ class PlainServer:
         idle_hits = sum(self.pool.is_free(block) for block in hits)
         return self._blocks(reserved) - len(hits) + idle_hits <= self.pool.num_free
 
-    def _admit(self, request: Request, hits: list[int], computed: int, now_ns: int, ahead: int = 0) -> None:
-        """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks."""
+    def _admit(
+        self, request: Request, hits: list[int], computed: int, now_ns: int, ahead: int = 0, restored: int = 0
+    ) -> None:
+        """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks.
+
+        Blocks ``restored`` from the host get theirs with what the request computes first.
+        """
         self.pool.reference(hits)
         request.blocks = list(hits)
         request.registered = len(hits)
         request.computed = len(hits) * self.config.block_size
-        self._fill(request, computed)
+        if restored and self._host is not None:
+            self._host.use(request.keys[len(hits) : len(hits) + restored])
+            self._restored_blocks += restored
+            request.computed = computed
+        else:
+            self._fill(request, computed)
         request.seq = len(self._admissions)
         pass_index = len(self._passes)
         if request.admissions == 0:
@@ -306,6 +333,7 @@ class PlainServer:
                 len(hits),
                 request.admissions > 0,
                 ahead,
+                *((restored,) if self.config.host else ()),
             )
         )
         request.admissions += 1
@@ -386,6 +414,8 @@ class PlainServer:
         return min(accepted, request.output_tokens - request.sampled)
 
     def _release(self, request: Request, now_ns: int) -> None:
+        if self._host is not None and request.blocks:
+            self._host.keep(request.keys[: request.registered], request.index)
         self.pool.release(request.blocks, now_ns)
         request.blocks = []
         request.stretch = None
@@ -452,17 +482,19 @@ class PlainServer:
 
     def finish(self) -> ServerRecord:
         """Everything that happened, as arrays."""
+        admissions = (*ADMISSION_COLUMNS, "restored_blocks") if self.config.host else ADMISSION_COLUMNS
         return ServerRecord(
             passes=pass_columns(columns(PASS_ROW, self._passes)),
             requests=columns(REQUEST_COLUMNS, self._request_rows()),
             stretches=columns(STRETCH_COLUMNS, self._stretches),
             prefill_chunks=columns(CHUNK_COLUMNS, self._chunks),
-            admissions=columns(ADMISSION_COLUMNS, self._admissions),
+            admissions=columns(admissions, self._admissions),
             preemptions=columns(PREEMPTION_COLUMNS, self._preemptions),
             events=columns(EVENT_COLUMNS, self._events),
             event_keys=np.array(self._event_keys, dtype=np.int64),
             bursts=np.array([n for bursts in self._bursts for n in bursts] if self._drafts else [], np.int64),
             verify_width=1 + self._drafts,
+            **(self._host.record() if self._host else {}),
         )
 
     def _request_rows(self) -> Iterator[tuple[int, ...]]:

@@ -24,7 +24,7 @@ def advance(server: Stepped, timing: PassTimeSource, now_ns: int, until_ns: int 
             starts, durations, now_ns = decode_run(timing, server.num_decoding, contexts, now_ns, until)
             server.skip(starts, durations)
         else:
-            duration = timing.pass_ns(*server.schedule(now_ns))
+            duration = timing.pass_ns(*server.schedule(now_ns)) + server.restore_ns
             server.complete(now_ns, duration)
             now_ns += duration + timing.between_ns
         finished = server.let_go(now_ns)

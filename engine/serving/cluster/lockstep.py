@@ -120,8 +120,10 @@ class LockstepServer:
         price, timing, step = self._price, self._timing, len(self._starts)
         decoding = [rank.decoding for rank in ranks]
         ahead = [rank.contexts[step - rank.since : step - rank.since + count] for rank in ranks]
+        nothing = [0] * len(ranks)
         for contexts in zip(*ahead, strict=True):
-            duration = price(timing, [(0, 0, 0, n, context) for n, context in zip(decoding, contexts, strict=True)])
+            batches = [(0, 0, 0, n, context) for n, context in zip(decoding, contexts, strict=True)]
+            duration = price(timing, batches, nothing)
             self._starts.append(now_ns)
             self._durations.append(duration)
             now_ns += duration + timing.between_ns
@@ -138,7 +140,8 @@ class LockstepServer:
             else rank.server.schedule(now_ns)
             for rank in ranks
         ]
-        duration = self._price(self._timing, batches)
+        restored = [0 if rank.until > step else rank.server.restore_ns for rank in ranks]
+        duration = self._price(self._timing, batches, restored)
         for rank in ranks:
             if rank.until <= step:
                 rank.server.complete(now_ns, duration)
@@ -191,14 +194,18 @@ class _Rank:
             self.contexts = list(self.server.contexts(count))
 
 
-def _slowest(timing: PassTimeSource, batches: Sequence[Batch]) -> int:
+_Pricing = Callable[[PassTimeSource, Sequence[Batch], Sequence[int]], int]
+"""What a step lasts with these batches, before which the ranks load for these times."""
+
+
+def _slowest(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
     pass_ns = timing.pass_ns
-    return max([pass_ns(*batch) for batch in batches])
+    return max([pass_ns(*batch) + loading for batch, loading in zip(batches, loading_ns, strict=True)])
 
 
-def _combined(timing: PassTimeSource, batches: Sequence[Batch]) -> int:
+def _combined(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
     prefills, new, read, decodes, context = zip(*batches, strict=True)
-    return timing.pass_ns(sum(prefills), sum(new), max(read), sum(decodes), max(context))
+    return timing.pass_ns(sum(prefills), sum(new), max(read), sum(decodes), max(context)) + max(loading_ns)
 
 
-_PRICES: dict[str, Callable[[PassTimeSource, Sequence[Batch]], int]] = {"slowest": _slowest, "combined": _combined}
+_PRICES: dict[str, _Pricing] = {"slowest": _slowest, "combined": _combined}

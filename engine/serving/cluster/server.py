@@ -71,7 +71,7 @@ class _Replica:
                 self._starts, self._durations = self._starts[done:], self._durations[done:]
                 start_ns = self._starts[0] if self._starts else self._after_ns
             else:
-                duration = timing.pass_ns(*server.schedule(start_ns))
+                duration = timing.pass_ns(*server.schedule(start_ns)) + server.restore_ns
                 server.complete(start_ns, duration)
                 start_ns += duration + timing.between_ns
             finished = server.let_go(start_ns)

@@ -167,6 +167,8 @@ class SglangServer:
         self._ratio_steps += len(starts)
         self._pass_steps(len(starts))
 
+    restore_ns = 0
+
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass: prefill work if there is any, decodes otherwise."""
         mixes = self.config.sglang.mixed_chunk and len(self._decoding) > 0

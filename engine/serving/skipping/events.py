@@ -53,7 +53,9 @@ def _allocations(block_size: int, chunks: Columns, stretches: Columns, growth: G
         "pass_index": np.concatenate((chunks["pass_index"], growth.opened_pass)),
         "seq": np.concatenate((chunks["seq"], stretches["seq"][growth.opened_row])),
         "index": np.concatenate((chunks["index"], stretches["index"][growth.opened_row])),
-        "count": np.concatenate((ceil_div(after, block_size) - ceil_div(before, block_size), growth.opened)),
+        "count": np.concatenate(
+            (ceil_div(after, block_size) - ceil_div(before, block_size) + chunks["restored"], growth.opened)
+        ),
     }
     order = _order(rows["pass_index"], rows["seq"])
     return {name: column[order] for name, column in rows.items()}
@@ -98,13 +100,14 @@ def _stores(
     requests: Mapping[int, ScheduledRequest],
 ) -> tuple[Columns, Ints]:
     """Blocks that got content: one row per prefill chunk or decode that filled any."""
-    before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    chunk_blocks = after // block_size - before // block_size
+    after = chunks["computed_before"] + chunks["scheduled_tokens"]
+    first = chunks["computed_before"] // block_size - chunks["restored"]
+    chunk_blocks = after // block_size - first
     chunk = np.flatnonzero(chunk_blocks)
     chunk_blocks = chunk_blocks[chunk]
     decoded = add_up(growth.filled_row, growth.filled, len(stretches["seq"]))
     filled = growth.filled_pass
-    chunk_keys = _keys(chunks["index"][chunk], before[chunk] // block_size, chunk_blocks, requests)
+    chunk_keys = _keys(chunks["index"][chunk], first[chunk], chunk_blocks, requests)
     decoded_keys = _keys(stretches["index"], stretches["computed_after_first"] // block_size, decoded, requests)
     row = growth.filled_row
     total = len(chunk) + len(filled)

@@ -27,6 +27,8 @@ class Log:
         ``index, seq, first_pass, computed_after_first``, and the last pass of each.
     bursts
         under speculation, by row of ``stretches``: tokens sampled in each pass after the first.
+    restores
+        ``seq, blocks`` that an admission loads from the host.
     copies
         ``pass_index, blocks`` registered there that hold what another block held already.
     """
@@ -40,6 +42,7 @@ class Log:
         "num_admissions",
         "preemptions",
         "restarts",
+        "restores",
         "segments",
         "starts",
         "stretch_ends",
@@ -55,6 +58,7 @@ class Log:
         self.admissions: list[int] = []
         self.num_admissions = 0
         self.preemptions: list[int] = []
+        self.restores: list[int] = []
         self.stretches: list[int] = []
         self.stretch_ends: list[int] = []
         self.bursts: dict[int, npt.NDArray[np.int64]] = {}

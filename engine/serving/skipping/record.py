@@ -8,6 +8,7 @@ from operator import attrgetter
 import numpy as np
 
 from engine.serving.contract import Columns, ServerConfig, ServerRecord
+from engine.serving.host_tier import HostTier
 from engine.serving.record import population_variance
 from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat
 from engine.serving.skipping.events import build_events
@@ -26,6 +27,7 @@ def build_record(
     config: ServerConfig,
     requests: Mapping[int, ScheduledRequest],
     num_indices: int,
+    host: HostTier | None = None,
 ) -> ServerRecord:
     """The record of a finished server. ``requests`` are the core's own, by index."""
     start, end, period = _times(log)
@@ -33,7 +35,8 @@ def build_record(
     chunks = flat((*_CHUNK_COLUMNS, "known"), log.chunks)
     stretches = flat(("index", "seq", "first_pass", "computed_after_first"), log.stretches)
     stretches["last_pass"] = np.array(log.stretch_ends, np.int64)
-    admissions = _admissions(log, config.block_size, start)
+    admissions = _admissions(log, config, start)
+    chunks["restored"] = _restored(chunks, admissions)
     preemptions = flat(("index", "pass_index", "num_blocks", "known"), log.preemptions)
     verified = None
     if config.speculation is None:
@@ -57,6 +60,7 @@ def build_record(
         event_keys=event_keys,
         bursts=_bursts(stretches, verified),
         verify_width=config.speculation.width if config.speculation else 1,
+        **(host.record() if host else {}),
     )
 
 
@@ -91,18 +95,34 @@ def _facts(requests: Mapping[int, ScheduledRequest], num_indices: int) -> Column
     return facts
 
 
-def _admissions(log: Log, block_size: int, start_ns: Ints) -> Columns:
+def _restored(chunks: Columns, admissions: Columns) -> Ints:
+    """Blocks from the host that get room and are registered with each chunk: the first of an admission."""
+    seq = chunks["seq"]
+    if "restored_blocks" not in admissions:
+        return np.zeros(len(seq), np.int64)
+    is_first = chunks["pass_index"] == admissions["pass_index"][seq]
+    return np.where(is_first, admissions["restored_blocks"][seq], 0)
+
+
+def _admissions(log: Log, config: ServerConfig, start_ns: Ints) -> Columns:
     rows = flat(("index", "ordinal", "pass_index", "hit_blocks"), log.admissions)
+    found = rows["hit_blocks"]
+    more: Columns = {}
+    if config.host is not None:
+        restores = flat(("seq", "blocks"), log.restores)
+        more["restored_blocks"] = add_up(restores["seq"], restores["blocks"], len(found))
+        found = found + more["restored_blocks"]
     return {
         "index": rows["index"],
         "seq": np.arange(len(rows["index"])),
         "ordinal": rows["ordinal"],
         "pass_index": rows["pass_index"],
         "time_ns": start_ns[rows["pass_index"]],
-        "cached_tokens": rows["hit_blocks"] * block_size,
+        "cached_tokens": found * config.block_size,
         "hit_blocks": rows["hit_blocks"],
         "is_readmission": rows["ordinal"] > 0,
         "waiting_ahead": np.zeros(len(rows["index"]), np.int64),
+        **more,
     }
 
 
@@ -208,11 +228,11 @@ def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, grow
         return np.zeros(num_passes, np.int64)
     size, at = config.block_size, chunks["pass_index"]
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    taken_by = np.cumsum(
-        growth.opened_in(num_passes) + add_up(at, ceil_div(after, size) - ceil_div(before, size), num_passes)
-    )
+    restored = chunks["restored"]
+    taken = ceil_div(after, size) - ceil_div(before, size) + restored
+    taken_by = np.cumsum(growth.opened_in(num_passes) + add_up(at, taken, num_passes))
     copies = flat(("pass_index", "blocks"), log.copies)
-    registered = growth.filled_in(num_passes) + add_up(at, after // size - before // size, num_passes)
+    registered = growth.filled_in(num_passes) + add_up(at, after // size - before // size + restored, num_passes)
     cached = np.cumsum(registered - add_up(copies["pass_index"], copies["blocks"], num_passes))
 
     evictions = flat(("taken", "blocks"), pool.evictions)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 from engine.serving.contract import ServedRequest
+from engine.serving.record import private_key
 from engine.serving.skipping.arrays import Ints
 from engine.serving.skipping.pool import Run
 from engine.serving.skipping.prefix_tree import Keys, Node
@@ -95,3 +96,10 @@ class ScheduledRequest:
         self.admissions = 0
         self.cached_tokens = -1  # hit at its first admission
         self.first_token_ns = -1  # end of the pass that sampled it
+
+    def content(self, start: int, stop: int) -> Keys:
+        """Keys of its blocks from position ``start`` up to ``stop``, those that nobody gave included."""
+        given = self.keys[start:stop]
+        if start + len(given) < stop:
+            given.extend(private_key(self.index, at) for at in range(start + len(given), stop))
+        return given

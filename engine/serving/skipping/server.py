@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from engine.errors import GapscopeError
 from engine.serving import stepping
 from engine.serving.contract import Batch, Finished, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.host_tier import HostTier
 from engine.serving.plain import check_fits
 from engine.serving.skipping.content import Content
 from engine.serving.skipping.decodes import BurstDecodes, Decodes, SteadyDecodes
@@ -70,6 +71,9 @@ class SkippingServer:
         self._content = Content(self.pool, config.block_size, self._log, self._decodes.fixed)
         self._work: list[tuple[ScheduledRequest, int, int]] = []  # prefill of the scheduled pass
         self._finishes: list[tuple[int, int]] = []  # when decoding requests finish: pass, seq
+        self._host = HostTier(config.host, config.record_events) if config.host and config.prefix_caching else None
+        self._restored_blocks = 0  # that the scheduled pass loads from the host first
+        self.restore_ns = 0  # how long that takes
 
     @property
     def has_work(self) -> bool:
@@ -130,7 +134,7 @@ class SkippingServer:
         for request in self._running.values():
             if request.decoding:
                 self._end_stretch(request, last)
-        return build_record(self._log, self.pool, self.config, self._requests, self._num_indices)
+        return build_record(self._log, self.pool, self.config, self._requests, self._num_indices, self._host)
 
     # -- passes ------------------------------------------------------------------------------------------------
 
@@ -181,6 +185,8 @@ class SkippingServer:
             pool.take(opened)
         decodes.advance(first, done)
         self._next_pass = first + done
+        if self._host is not None:
+            self._host.pass_index = first + done - 1
         if self._content.contested:
             self._content.settle_contested(first, first + done - 1)
 
@@ -189,6 +195,9 @@ class SkippingServer:
         this = self._next_pass
         pool, decoding = self.pool, self._decodes
         preempted = 0
+        self._restored_blocks = self.restore_ns = 0
+        if self._host is not None:
+            self._host.pass_index = this
         opened = decoding.opened(this, 1)
         if opened <= pool.free:
             if opened:
@@ -272,13 +281,18 @@ class SkippingServer:
             if config.prefix_caching:
                 path = content.path(request)
                 runs, hits, idle = pool.match(path, (known - 1) // block_size, content.settle)
-            computed = hits * block_size
+            restored = 0
+            if self._host is not None:
+                restored = self._host.reach(request.content(hits, (known - 1) // block_size))
+            computed = (hits + restored) * block_size
             tokens = known - computed
             if tokens > budget:
                 tokens = budget
             reserved = known if config.reserve_full_prompt else computed + tokens
             if not self._reserve(request, -(-reserved // block_size), hits, idle):
-                self._head_is_blocked = self._stays_blocked(request, hits, idle)
+                # With less to load from the host it would also have to compute, and so to reserve, less at once.
+                shrinks = restored and not config.reserve_full_prompt
+                self._head_is_blocked = not shrinks and self._stays_blocked(request, hits, idle)
                 return
             waiting.popleft()
             pool.reference(runs)
@@ -293,7 +307,9 @@ class SkippingServer:
             running[seq] = request
             if config.prefix_caching:
                 content.claim(request)
-            self._compute(request, computed, tokens)
+            if restored:
+                self._restore(request, hits, restored)
+            self._compute(request, computed, tokens, restored)
             budget -= tokens
             work.append((request, computed, tokens))
 
@@ -308,11 +324,22 @@ class SkippingServer:
         """
         return not self._content.is_written(request, hits)
 
-    def _compute(self, request: ScheduledRequest, before: int, tokens: int) -> None:
-        """Allocate the blocks of the next ``tokens`` prompt tokens and register those that they fill."""
+    def _restore(self, request: ScheduledRequest, hits: int, restored: int) -> None:
+        """Load blocks that follow a request's hits; they get room with what it computes in this pass."""
+        assert self._host is not None
+        self._host.use(request.content(hits, hits + restored))
+        self._log.restores += (request.seq, restored)
+        self._restored_blocks += restored
+        self.restore_ns = self._host.memory.restore_ns(self._restored_blocks)
+
+    def _compute(self, request: ScheduledRequest, before: int, tokens: int, restored: int = 0) -> None:
+        """Allocate the blocks of the next ``tokens`` prompt tokens and register those that they fill.
+
+        So are those before them that were ``restored`` for them.
+        """
         block_size = self.config.block_size
         after = before + tokens
-        needed = -(-after // block_size) - -(-before // block_size)
+        needed = -(-after // block_size) - -(-before // block_size) + restored
         if needed:
             self.pool.take(needed)
         request.computed = after
@@ -401,6 +428,8 @@ class SkippingServer:
             self._content.unclaim(request)
             pool.release(request.held, keyed, now_ns)
             request.held = []
+            if self._host is not None:
+                self._host.keep(request.content(0, keyed), request.index)
         # Blocks without content go to the front of the free list.
         pool.blank += blocks - keyed
         pool.free += blocks - keyed
