@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,10 +60,10 @@ def head_of(data: bytes) -> Head:
     return Head(line, row, data[:_START])
 
 
-def rows(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
+def rows(path: Path, data: bytes, loads: Callable[[memoryview], Any] = orjson.loads) -> Iterator[tuple[int, Any]]:
     """The JSON values of a trace with their numbers: one to a line (counted from 1), or the items of one array.
 
-    A file that is one object over several lines has that one row. Blank lines are passed over.
+    A file that is one object over several lines has that one row. Blank lines are passed over. ``loads`` parses a line.
 
     Raises:
         GapscopeError: something that is no JSON, named by its place.
@@ -78,7 +78,7 @@ def rows(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
         line = view[start : end if end >= 0 else len(data)]  # no copy: lines are long
         start, number = start + len(line) + 1, number + 1
         try:
-            row = orjson.loads(line)
+            row = loads(line)
         except orjson.JSONDecodeError as error:
             if not bytes(line).strip():
                 continue

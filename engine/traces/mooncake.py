@@ -38,6 +38,7 @@ from engine.traces.fields import (
     sampled,
 )
 from engine.traces.files import Head, name_of, place, rows
+from engine.traces.growing import GrowingIds
 from engine.traces.prompt_ids import PromptIds
 from engine.traces.tree import Conversation, Play, Trace, Turn
 
@@ -66,7 +67,7 @@ def read(path: Path, data: bytes) -> Trace:
     lengths: list[int] = []
     counts: list[int] = []
     silent = ranked = 0  # requests without output, with a priority
-    for number, row in rows(path, data):
+    for number, row in rows(path, data, GrowingIds().loads):
         try:
             tokens, output = prompt_length(row), output_length(row)
             hash_ids = row.get("hash_ids")
