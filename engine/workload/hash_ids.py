@@ -23,13 +23,13 @@ def block_keys_of(trace: Trace, block_size: int) -> BlockKeys:
         GapscopeError: blocks of the trace cannot be divided into blocks of ``block_size``, or only some turns have
             hash ids.
     """
-    turns = [turn for play in trace.plays for conversation in play.conversations for turn in conversation.turns]
-    named = sum(turn.hash_ids is not None for turn in turns)
+    has_ids = [turn.hash_ids is not None for play in trace.plays for talk in play.conversations for turn in talk.turns]
+    named = sum(has_ids)
     if not named:
         return InternedKeys(block_size)
-    if named < len(turns) or trace.hash_block_tokens is None:
+    if named < len(has_ids) or trace.hash_block_tokens is None:
         raise GapscopeError(
-            f"Trace {trace.name} names the blocks of {named} of its {len(turns)} turns: expected hash ids for all of "
+            f"Trace {trace.name} names the blocks of {named} of its {len(has_ids)} turns: expected hash ids for all of "
             "them, and their block size, or for none."
         )
     hash_block = trace.hash_block_tokens
@@ -61,7 +61,7 @@ class ChainedHashIds:
         last: Sequence[int] | None = None
         chain: Sequence[int] = ()
         for turn in conversation.turns:
-            ids, tokens = turn.hash_ids or (), turn.prompt_tokens or 0
+            ids, tokens = () if turn.hash_ids is None else turn.hash_ids, turn.prompt_tokens or 0
             held = ids.held if isinstance(ids, PromptIds) else ids
             if held is not last:
                 last, chain = held, held
@@ -88,28 +88,28 @@ class ChainedHashIds:
 
 def _before(trace: Trace) -> Ints | None:
     """The id before each hash id of the trace; None where ids are large or have more than one before them."""
-    added: list[Ints] = []  # what each prompt appends to the one before it
+    added = array("q")  # what each prompt appends to the one before it
+    lengths: list[int] = []
     heads: list[int] = []  # the id that this follows
     for play in trace.plays:
         for conversation in play.conversations:
             so_far: Sequence[int] = ()
             for turn in conversation.turns:
-                ids = turn.hash_ids or ()
-                if isinstance(ids, PromptIds) and isinstance(so_far, PromptIds) and ids.held is so_far.held:
+                ids = turn.hash_ids
+                held = ids.held if isinstance(ids, PromptIds) else ids or ()
+                if held is so_far:
                     continue
-                longer = len(so_far) > 0 and not isinstance(ids, PromptIds) and ids[: len(so_far)] == so_far
-                new = np.asarray(ids.held if isinstance(ids, PromptIds) else ids, np.int64)
-                if longer:
-                    new = new[len(so_far) :]
+                longer = len(so_far) > 0 and held[: len(so_far)] == so_far
+                new = held[len(so_far) :] if longer else held
                 if len(new):
-                    added.append(new)
+                    added.extend(new)
+                    lengths.append(len(new))
                     heads.append(so_far[-1] if longer else -1)
-                so_far = ids
-    ids_added = np.concatenate([*added, np.empty(0, np.int64)])
+                so_far = held
+    ids_added = np.frombuffer(added, np.int64)
     if not len(ids_added) or ids_added.min() < 0 or ids_added.max() > LARGEST_ID:
         return None
     previous = np.concatenate([[-1], ids_added[:-1]])
-    lengths = np.array([len(new) for new in added], np.int64)
     previous[np.cumsum(lengths) - lengths] = heads
     before = np.full(int(ids_added.max()) + 1, -1, np.int64)
     before[ids_added] = previous
