@@ -124,6 +124,7 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "digest": _f("file digest"),
         "rows": _f("rows"),
         "seed": _f("seed of the generator"),
+        "nested_timestamps": _f("times inside subagents, as asked"),
     },
     "hardware": {
         "part": _f("GPU part (or processor)", regime=True),

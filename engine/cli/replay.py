@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import knobs as knob_table
-from engine.cli.shared import Commands, add_command, add_fit_options, fit_sources, sound_run, store_options, stores_of
+from engine.cli.shared import (
+    Commands,
+    add_command,
+    add_fit_options,
+    add_trace_options,
+    fit_sources,
+    read_as,
+    sound_run,
+    store_options,
+    stores_of,
+)
 from engine.cli.terminal import ProgressBar, knob_help, knob_values
 from engine.errors import GapscopeError
 
@@ -36,6 +46,7 @@ def add_replay(commands: Commands) -> None:
     )
     parser.add_argument("--like", metavar="RUN", help="replay this run's deployment and workload")
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the workload (default: that of --like)")
+    add_trace_options(parser)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change a knob (see below)")
     parser.add_argument("--timing", choices=("fpm", "measured", "fixed"), help="short for --set timing=...")
     parser.add_argument(
@@ -50,19 +61,20 @@ def add_replay(commands: Commands) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     from engine.bundle import measured_runs
-    from engine.replay import knobs_from_run, replay, resolve_host_terms
+    from engine.replay import knobs_from_run, replay, resolve_host_terms, trace_digest
     from engine.timing import build_timing
-    from engine.traces import keep_trace, load_trace, stored_trace
+    from engine.traces import keep_trace
 
     stores = stores_of(arguments)
     like = sound_run(stores, arguments.like) if arguments.like else None
     base = knobs_from_run(like) if like else {}
     changes = _changes(arguments)
     values = knob_table.resolve(changes, base)
-    digest = "" if arguments.trace else _trace_digest(like)
+    if not arguments.trace:
+        trace_digest(_needed(like, arguments))
     model = _model(arguments, like, stores, values["timing"])
     build_timing(values, model)  # says what is missing before anything is read
-    trace = load_trace(arguments.trace) if arguments.trace else stored_trace(stores, digest)
+    trace = _trace(arguments, like, stores)
     if arguments.dry_run:
         resolved = resolve_host_terms(values, model)
         print(f"trace {trace.name} ({trace.digest[:12]}), {len(trace.plays)} plays")
@@ -156,11 +168,24 @@ def _model(
     return None if like is None else (like.lineage.get("timing") or {}).get("model")
 
 
-def _trace_digest(like: Bundle | None) -> str:
-    """Which workload the run that is replayed was played with."""
+def _needed(like: Bundle | None, arguments: argparse.Namespace) -> Bundle:
+    """The run whose workload is replayed where no file is given."""
     if like is None:
         raise GapscopeError("Nothing to replay: give --like RUN, or --trace FILE with the knobs of the deployment.")
-    digest = like.identity.value("trace", "digest")
-    if not digest:
-        raise GapscopeError(f"The identity of {like.run_id} does not say which trace was played: give --trace FILE.")
-    return str(digest)
+    if arguments.nested_timestamps:
+        raise GapscopeError(
+            "--nested-timestamps says how the file of --trace is read: give both, or leave it out (the trace of --like "
+            "is read as it was then)."
+        )
+    return like
+
+
+def _trace(arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path]) -> Trace:
+    from engine.replay import played_trace
+    from engine.traces import load_trace
+    from engine.traces.cache import TraceCache
+
+    compiled = None if arguments.dry_run else TraceCache(stores[-1])
+    if arguments.trace:
+        return load_trace(arguments.trace, read_as(arguments), compiled)
+    return played_trace(_needed(like, arguments), stores, compiled)

@@ -14,11 +14,10 @@ from engine.bundle import Bundle
 from engine.errors import GapscopeError
 from engine.ladder.recording import recorded_batches, recorded_turns
 from engine.ladder.rungs import BUILT
-from engine.replay import knobs_from_run
+from engine.replay import knobs_from_run, played_trace
 from engine.serving.members import Members
 from engine.timing import build_timing, measured_model, model_for
 from engine.timing.contract import PassTimeSource
-from engine.traces import stored_trace
 from engine.traces.tree import Trace
 from engine.workload.hash_ids import block_keys_of
 from engine.workload.recorded import AS_RECORDED, RecordedLoad
@@ -69,7 +68,7 @@ class Pair:
         Raises:
             GapscopeError: no store has it.
         """
-        return stored_trace(self._stores, str(self.base.identity.value("trace", "digest")))
+        return played_trace(self.base, self._stores)
 
     def rungs(self) -> Iterator[tuple[int, Layers | None, str]]:
         """Rung by rung what it is made of, or in a sentence why there is none; those after it do without that layer."""

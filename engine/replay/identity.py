@@ -148,6 +148,8 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     identity.set("source", "distribution", program, "this program")
     for name in ("name", "format", "digest"):
         identity.set("trace", name, getattr(result.trace, name), "trace file")
+    for name, value in result.trace.read_as.items():
+        identity.set("trace", name, value, "asked for when the trace was read")
     identity.set("trace", "rows", sum(len(c.turns) for p in result.trace.plays for c in p.conversations), "trace file")
     for group in KNOB_GROUPS:
         for name in FIELDS[group]:

@@ -31,20 +31,18 @@ class Head:
     start: bytes = b""
 
 
-def read_given(path: Path) -> tuple[bytes, bytes]:
-    """A trace as it is kept and identified, and unpacked: twice the same bytes where it is not compressed.
+def read_given(path: Path) -> bytes:
+    """A trace as it is kept and identified.
 
     A folder is the rows of its files, sorted by name, one to a line. Files in it that hold no JSON (a README) and
     hidden ones are no part of it.
 
     Raises:
-        GapscopeError: unreadable, damaged, or it unpacks to more than a file of its size should.
+        GapscopeError: unreadable, or a file of a folder that cannot be unpacked.
     """
     if path.is_dir():
-        data = b"\n".join(line for _, lines in _folder(path) for line in lines)
-        return data, data
-    given = _bytes(path)
-    return given, _unpacked(path, given)
+        return b"\n".join(line for _, lines in _folder(path) for line in lines)
+    return _bytes(path)
 
 
 def head_of(data: bytes) -> Head:
@@ -144,7 +142,7 @@ def _folder(path: Path) -> Iterator[tuple[Path, list[bytes]]]:
     for file in sorted(path.iterdir()):
         if file.name.startswith(".") or not file.is_file():
             continue
-        data = _unpacked(file, _bytes(file))
+        data = unpacked(file, _bytes(file))
         if data.lstrip()[:1] not in (b"{", b"["):
             continue
         whole = _document(data)
@@ -158,7 +156,12 @@ def _bytes(path: Path) -> bytes:
         raise GapscopeError(f"Trace {path} cannot be read ({error.strerror}).") from None
 
 
-def _unpacked(path: Path, data: bytes) -> bytes:
+def unpacked(path: Path, data: bytes) -> bytes:
+    """What is in a trace: the same bytes where they are not compressed.
+
+    Raises:
+        GapscopeError: damaged, or it unpacks to more than a file of its size should.
+    """
     kind = _COMPRESSED.get(data[:2])
     if kind is None:
         return data

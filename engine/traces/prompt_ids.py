@@ -33,14 +33,13 @@ class PromptIds(Sequence[int]):
             return PromptIds(held)
         return PromptIds(held, len(ids)) if held[: len(ids)] == ids else PromptIds(ids)
 
-    def grown(self, kept: int, new: array[int]) -> PromptIds:
-        """The first ``kept`` ids of this prompt and ``new`` ones: in the same array if nothing else goes on there."""
-        if not len(new):
-            return PromptIds(self.held, kept)
-        if kept == len(self.held):
-            self.held.extend(new)
-            return PromptIds(self.held)
-        return PromptIds(self.held[:kept] + new)
+    def grown(self, kept: int, more: bytes | memoryview) -> PromptIds:
+        """The first ``kept`` ids of this prompt, and ``more``: in the same array if nothing else goes on there."""
+        held = self.held
+        if len(more):
+            held = held if kept == len(held) else held[:kept]
+            held.frombytes(more)
+        return PromptIds(held, kept + len(more) // held.itemsize)
 
     def common(self, other: Sequence[int]) -> int:
         """How many ids two prompts have in common from the beginning on."""

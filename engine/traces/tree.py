@@ -93,7 +93,11 @@ class Play:
 
 @dataclass(slots=True)
 class Trace:
-    """A workload with its identity. ``digest`` is the SHA-256 of the file it was first read from."""
+    """A workload with its identity.
+
+    ``digest`` is the SHA-256 of the file it was first read from; ``read_as`` has what a user decided where the format
+    leaves a choice.
+    """
 
     name: str
     format: str
@@ -101,3 +105,4 @@ class Trace:
     plays: list[Play]
     hash_block_tokens: int | None = None
     notes: dict[str, str] = field(default_factory=dict)
+    read_as: dict[str, str] = field(default_factory=dict)
