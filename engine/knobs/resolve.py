@@ -8,7 +8,7 @@ from typing import Any
 
 from engine.errors import GapscopeError
 from engine.knobs.knob import Knob
-from engine.knobs.settle import settle_client, settle_engine, settle_speculation, settle_topology
+from engine.knobs.settle import settle_client, settle_engine, settle_lookahead, settle_speculation, settle_topology
 from engine.knobs.table import BY_NAME, FIXED, HOST_TERMS, KNOBS
 
 SHORTEST_S = 1e-6
@@ -56,6 +56,7 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
         )
     settle_topology(values, changes)
     settle_speculation(values, changes)
+    settle_lookahead(values, changes)
     return values
 
 

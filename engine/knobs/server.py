@@ -37,6 +37,25 @@ KNOBS: tuple[Knob, ...] = (
         100_000_000,
     ),
     Knob(
+        "async_scheduling",
+        bool,
+        False,
+        "scheduler",
+        "vllm: each batch is formed while the pass before it runs: what comes is seen a pass later, the host time "
+        "between passes is hidden",
+    ),
+    Knob(
+        "prefill_schedule_interval",
+        int,
+        1,
+        "scheduler",
+        "vllm with attention_dp: ranks that decode take prompts in every so many steps only, all in the same ones, "
+        "unless some were left waiting then; 1: in any",
+        "steps",
+        1,
+        10_000,
+    ),
+    Knob(
         "reserve_full_prompt",
         bool,
         True,

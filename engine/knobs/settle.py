@@ -93,6 +93,25 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
         )
 
 
+def settle_lookahead(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse batches formed ahead, and steps without prompts, where they are not known to work, or have no effect."""
+    if values["engine"] != "vllm":
+        for name in ("async_scheduling", "prefill_schedule_interval"):
+            _drop(values, changes, name, f"engine={values['engine']}")
+    if values["attention_dp"] == 1:
+        _drop(values, changes, "prefill_schedule_interval", "attention_dp=1")
+    if values["async_scheduling"] and values["spec_tokens"]:
+        raise GapscopeError(
+            f"Knobs async_scheduling=true and spec_tokens={values['spec_tokens']}: expected async_scheduling=false, or "
+            "spec_tokens=0."
+        )
+    if values["async_scheduling"] and values["timing"] == "measured" and values["measured_match"] == "order":
+        raise GapscopeError(
+            "Knob async_scheduling=true: recorded passes in their order already have the host time that was left; "
+            "expected measured_match=geometry, or async_scheduling=false."
+        )
+
+
 def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Refuse drafts that nobody makes or verifies; settings without drafts become the default, or are refused."""
     tokens, method = values["spec_tokens"], values["spec_method"]

@@ -121,6 +121,10 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
         found["engine"] = engine
         if policy in knob_table.BY_NAME["policy"].choices:  # others are no scheduler's here
             found["policy"] = policy
+    if "engine" in found:  # others have no such rules here
+        found.pop("async_scheduling", None)
+    elif (interval := bundle.identity.value("scheduler", "prefill_interval")) and found.get("attention_dp", 1) > 1:
+        found["prefill_schedule_interval"] = interval
     usable = bundle.identity.value("capacity", "usable_kv_blocks")
     if "kv_blocks" not in found and usable is not None:
         found["kv_blocks"] = usable + 1
@@ -230,8 +234,10 @@ def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:
         "policy": values["policy"],
         "preemption": "the last in, recomputed",
         "watermark": 0.0,
-        "async_scheduling": False,
+        "async_scheduling": values["async_scheduling"],
     }
+    if values["prefill_schedule_interval"] > 1:
+        rules["prefill_interval"] = values["prefill_schedule_interval"]
     if values["engine"] == "sglang":
         rules |= {
             "chunked_prefill": values["chunked_prefill_size"] > 0,

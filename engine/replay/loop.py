@@ -25,6 +25,7 @@ from engine.serving.rules import SglangRules
 from engine.serving.speculation import Speculation, acceptance_of
 from engine.timing import build_timing
 from engine.timing.contract import PassTimeSource
+from engine.timing.hidden import HiddenHost
 from engine.traces.tree import Trace
 from engine.workload.client import Client
 from engine.workload.hash_ids import block_keys_of
@@ -105,6 +106,8 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
         reservation=values["reservation"],
         eviction=values["eviction"],
         cache_blocks=values["cache_blocks"],
+        async_scheduling=values["async_scheduling"],
+        prefill_schedule_interval=values["prefill_schedule_interval"],
         sglang=SglangRules(**{name: values[name] for name in knob_table.SGLANG_ONLY}).of_rank(
             values["attention_dp"], values["block_size"]
         ),
@@ -138,8 +141,9 @@ def simulate(
         sender = make_client(trace, values, keys) if client is None else client
         if server is None:
             config = server_config(values)
-            rank = partial(make_server, config, timing, values["core"])
-            server = behind_router(values, timing, lambda: in_lockstep(values, timing, rank))
+            clock: PassTimeSource = HiddenHost(timing) if config.async_scheduling else timing
+            rank = partial(make_server, config, clock, values["core"])
+            server = behind_router(values, clock, lambda: in_lockstep(values, clock, rank))
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
         aborted = _run(sender, server, watch)
         if isinstance(server, Cluster):  # which a replica learns of after its pass

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from engine.errors import GapscopeError
+from engine.serving.ahead import AheadPlainServer, AheadReservingServer, AheadVariantServer
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.plain import PlainServer
 from engine.serving.reserving import ReservingServer
 from engine.serving.sglang import SglangServer
 from engine.serving.skipping import SkippingServer
+from engine.serving.skipping.ahead import AheadSkippingServer
 from engine.serving.variants import VariantServer
 from engine.timing.contract import PassTimeSource
 
@@ -35,16 +37,19 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
             f"Host memory with engine={config.engine}, cache_blocks={config.cache_blocks} and policy={config.policy}: "
             "expected an engine with vLLM's pool, cache_blocks=0 and policy=fcfs."
         )
+    if config.async_scheduling and (config.engine != "vllm" or config.speculation is not None):
+        raise GapscopeError("Asynchronous scheduling: expected engine vllm, and no speculation.")
     if config.engine == "sglang":
         if core == "plain":
             raise GapscopeError("SGLang's scheduler has one core, which goes from event to event: set core to auto.")
         return SglangServer(config, timing)
+    ahead = config.async_scheduling
     if VariantServer.is_asked_for(config):
         if core != "plain" and SkippingServer.supports(config) and not VariantServer.is_alone(config):
-            return ReservingServer(config, timing)
+            return (AheadReservingServer if ahead else ReservingServer)(config, timing)
         if core == "skipping":
             raise GapscopeError("The skipping core does not have these rules: set core to auto or plain.")
-        return VariantServer(config, timing)
+        return (AheadVariantServer if ahead else VariantServer)(config, timing)
     if core == "plain" or (core == "auto" and not SkippingServer.supports(config)):
-        return PlainServer(config, timing)
-    return SkippingServer(config, timing)
+        return (AheadPlainServer if ahead else PlainServer)(config, timing)
+    return (AheadSkippingServer if ahead else SkippingServer)(config, timing)

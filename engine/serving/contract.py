@@ -91,6 +91,8 @@ class ServerConfig:
     cache_blocks: int = 0
     host: HostMemory | None = None
     sglang: SglangRules = field(default_factory=SglangRules)
+    async_scheduling: bool = False
+    prefill_schedule_interval: int = 1
 
 
 class Server(Protocol):
@@ -156,6 +158,11 @@ class Stepped(Server, Protocol):
 
     restore_ns: int
     """What the scheduled pass lasts beyond its batch: KV is loaded from the host first."""
+
+    holds_prefills: bool
+    """Set from outside: the next batch that is scheduled takes no prompts while anybody decodes."""
+    late_ns: int
+    """Host time that the last pass did not hide after all: the next can start that much later (after ``let_go``)."""
 
     def complete(self, now_ns: int, duration_ns: int) -> None:
         """The scheduled pass started at ``now_ns`` and lasted so long."""

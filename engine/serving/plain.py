@@ -114,8 +114,9 @@ class PlainServer:
         self._drafts = config.speculation.draft_tokens if config.speculation else 0
         self._host = HostTier(config.host, config.record_events) if config.host and config.prefix_caching else None
         self._restored_blocks = 0  # in the scheduled pass
+        self._short = False  # somebody still waited when prompts could be taken last
         self._batch: list[Work] = []  # of the scheduled pass
-        self._num_preempted = 0  # in it
+        self._preempted_before = 0  # before it was scheduled
         self._finished: list[Finished] = []  # in the last pass
 
     @property
@@ -161,6 +162,8 @@ class PlainServer:
 
     num_decoding = 0
     restore_ns = 0
+    late_ns = 0
+    holds_prefills = False
 
     def begin(self, now_ns: int) -> None:
         """The next pass starts at ``now_ns``."""
@@ -179,14 +182,12 @@ class PlainServer:
 
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass; :meth:`complete` has to follow."""
-        preempted_before = len(self._preemptions)
         self._restored_blocks = 0
         if self._host is not None:
             self._host.pass_index = len(self._passes)
         self._batch = self._schedule(now_ns)
         if self._host is not None:
             self.restore_ns = self._host.memory.restore_ns(self._restored_blocks)
-        self._num_preempted = len(self._preemptions) - preempted_before
         decodes = [work.computed_before for work in self._batch if work.is_decode]
         prefills = [work for work in self._batch if not work.is_decode]
         new_tokens = sum(work.tokens for work in prefills)
@@ -195,7 +196,8 @@ class PlainServer:
 
     def complete(self, now_ns: int, duration_ns: int) -> None:
         """The scheduled pass started at ``now_ns``: compute and sample."""
-        self._write_pass(self._batch, now_ns, now_ns + duration_ns, self._num_preempted)
+        self._write_pass(self._batch, now_ns, now_ns + duration_ns, len(self._preemptions) - self._preempted_before)
+        self._preempted_before = len(self._preemptions)
         self._finished = self._update(self._batch, now_ns + duration_ns)
 
     def let_go(self, next_start_ns: int) -> list[Finished]:
@@ -206,9 +208,13 @@ class PlainServer:
     def _schedule(self, now_ns: int) -> list[Work]:
         """The batch of one pass, in running order; every block it needs is allocated and registered."""
         batch: list[Work] = []
+        if self.holds_prefills and not self._short and any(map(_has_sampled, self._running)):
+            self._go_on(batch, self.config.max_num_batched_tokens, now_ns, _has_sampled)
+            return batch
         budget, preempted = self._go_on(batch, self.config.max_num_batched_tokens, now_ns)
         if not preempted:
             self._admit_waiting(batch, budget, now_ns)
+            self._short = bool(self._waiting)
         return batch
 
     def _go_on(
@@ -223,7 +229,7 @@ class PlainServer:
         while position < len(self._running) and budget > 0:
             request = self._running[position]
             position += 1
-            if not takes_part(request):
+            if request.sampled == request.output_tokens or not takes_part(request):
                 continue
             tokens = self._chunk(request.known - request.computed, budget)
             drafts = self._drafts if self._decodes(request) else 0
@@ -265,7 +271,7 @@ class PlainServer:
 
     def _decodes(self, request: Request) -> bool:
         """Whether a running request has sampled since its last admission, so that drafts follow what it sampled."""
-        return request.stretch is not None
+        return _has_sampled(request)
 
     def _chunk(self, missing: int, budget: int) -> int:
         """How many of a request's ``missing`` tokens this pass computes."""
@@ -399,8 +405,7 @@ class PlainServer:
                 request.stretch[4] = request.computed
             request.most_computed = max(request.most_computed, request.computed)
             if request.sampled == request.output_tokens:
-                self._running.remove(request)
-                self._release(request, end_ns)
+                self._depart(request, end_ns)
                 finished.append(
                     Finished(request.index, pass_index, end_ns, request.first_token_ns, request.cached_tokens)
                 )
@@ -412,6 +417,11 @@ class PlainServer:
             return 1
         accepted = int(self.config.speculation.lengths(request.index, request.verified, 1)[0])
         return min(accepted, request.output_tokens - request.sampled)
+
+    def _depart(self, request: Request, end_ns: int) -> None:
+        """A running request has sampled its last token: its seat is free, and its blocks."""
+        self._running.remove(request)
+        self._release(request, end_ns)
 
     def _release(self, request: Request, now_ns: int) -> None:
         if self._host is not None and request.blocks:
@@ -513,6 +523,11 @@ class PlainServer:
                 r.last_token_pass,
                 r.aborted,
             )
+
+
+def _has_sampled(request: Request) -> bool:
+    """Whether a running request has sampled since its last admission, so that it decodes."""
+    return request.stretch is not None
 
 
 def _moments(values: list[int]) -> tuple[int, int, int]:

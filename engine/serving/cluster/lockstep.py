@@ -15,6 +15,7 @@ from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.routers import Router, make_router
 from engine.serving.contract import Batch, Finished, ServedRequest, Server, ServerRecord, Stepped
 from engine.timing.contract import PassTimeSource
+from engine.timing.hidden import gap_ns
 
 _NEVER = 1 << 62
 Price = Literal["slowest", "combined"]
@@ -28,7 +29,8 @@ def in_lockstep(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable
     router = make_router(
         knobs["dp_router"], count, knobs["block_size"], knobs["kv_blocks"] - 1, knobs["router_overlap_weight"]
     )
-    return LockstepServer([cast(Stepped, make()) for _ in range(count)], timing, knobs["dp_price"], router)
+    ranks = [cast(Stepped, make()) for _ in range(count)]
+    return LockstepServer(ranks, timing, knobs["dp_price"], router, knobs["prefill_schedule_interval"])
 
 
 class LockstepServer:
@@ -43,9 +45,12 @@ class LockstepServer:
             tokens of all ranks are priced as one batch, since all experts see them, that reads the KV of the rank with
             most, as each attends over its own.
         router: which rank serves a request.
+        interval: ranks whose requests decode take prompts in every so many steps only, in the same ones.
     """
 
-    def __init__(self, ranks: Sequence[Stepped], timing: PassTimeSource, price: Price, router: Router) -> None:
+    def __init__(
+        self, ranks: Sequence[Stepped], timing: PassTimeSource, price: Price, router: Router, interval: int = 1
+    ) -> None:
         self._ranks = [_Rank(rank) for rank in ranks]
         self._timing = timing
         self._price = _PRICES[price]
@@ -55,6 +60,8 @@ class LockstepServer:
         self._starts: list[int] = []  # of every step
         self._durations: list[int] = []
         self._next_ns = 0  # when the next step may start
+        self._interval = interval
+        self._woken = 0  # the first step since the engine was idle
 
     @property
     def has_work(self) -> bool:
@@ -97,13 +104,19 @@ class LockstepServer:
             self._next_ns = now_ns
             step = len(self._starts)
             finished: list[Finished] = []
-            for rank in ranks:
-                if rank.until <= step:
-                    finished += self._settle(rank)
-                    if rank.server.has_work:
-                        rank.look(step, now_ns)
+            settled = [rank for rank in ranks if rank.until <= step]
+            for rank in settled:
+                finished += self._settle(rank)
+            if len(settled) == len(ranks):
+                self._next_ns = now_ns = now_ns + min(rank.server.late_ns for rank in ranks)
+            for rank in settled:
+                if rank.server.has_work:
+                    rank.look(step, now_ns)
+            ranks = [rank for rank in ranks if rank.server.has_work]
             for done in finished:
                 self._in_flight[self._rank_of.pop(done.index)] -= 1
+            if not self.has_work:
+                self._woken = step
             if finished or now_ns >= until or not self.has_work:
                 return now_ns, finished
 
@@ -126,7 +139,7 @@ class LockstepServer:
             duration = price(timing, batches, nothing)
             self._starts.append(now_ns)
             self._durations.append(duration)
-            now_ns += duration + timing.between_ns
+            now_ns += duration + gap_ns(timing, duration)
             if now_ns >= until_ns:
                 break
         return now_ns
@@ -134,6 +147,9 @@ class LockstepServer:
     def _one(self, ranks: Sequence[_Rank], now_ns: int) -> int:
         """A step in which some rank has to schedule; returns when the next may start."""
         step = len(self._starts)
+        if self._interval > 1:
+            for rank in ranks:
+                rank.server.holds_prefills = (step - self._woken) % self._interval > 0
         batches = [
             (0, 0, 0, rank.decoding, rank.contexts[step - rank.since])
             if rank.until > step
@@ -149,7 +165,7 @@ class LockstepServer:
                 rank.since = step + 1
         self._starts.append(now_ns)
         self._durations.append(duration)
-        return now_ns + duration + self._timing.between_ns
+        return now_ns + duration + gap_ns(self._timing, duration)
 
     def _settle(self, rank: _Rank) -> list[Finished]:
         """Tell a rank what it took part in; returns what finished there in the last step."""

@@ -13,6 +13,7 @@ from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.routers import Router
 from engine.serving.contract import Finished, ServedRequest, Server, ServerRecord, Stepped
 from engine.timing.contract import PassTimeSource, decode_run
+from engine.timing.hidden import gap_ns
 
 AHEAD = 64
 """Passes of a replica that are planned at most: what comes to it makes the rest of its plan void."""
@@ -73,8 +74,9 @@ class _Replica:
             else:
                 duration = timing.pass_ns(*server.schedule(start_ns)) + server.restore_ns
                 server.complete(start_ns, duration)
-                start_ns += duration + timing.between_ns
+                start_ns += duration + gap_ns(timing, duration)
             finished = server.let_go(start_ns)
+            start_ns += server.late_ns
             if finished or start_ns >= limit_ns or not server.has_work:
                 self.ready_ns = start_ns
                 return finished

@@ -168,6 +168,8 @@ class SglangServer:
         self._pass_steps(len(starts))
 
     restore_ns = 0
+    late_ns = 0
+    holds_prefills = False
 
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass: prefill work if there is any, decodes otherwise."""

@@ -89,7 +89,7 @@ def _facts(requests: Mapping[int, ScheduledRequest], num_indices: int) -> Column
     """What the core knows of each request, by index; -1 (no tokens) where none was received."""
     indices = np.fromiter(requests, np.int64, len(requests))
     facts: Columns = {}
-    for name in ("received_ns", "received_in", "aborted_in", "prompt_tokens", "recomputed_tokens"):
+    for name in ("received_ns", "received_in", "aborted_in", "gone_in", "prompt_tokens", "recomputed_tokens"):
         facts[name] = np.full(num_indices, 0 if name.endswith("tokens") else -1, np.int64)
         facts[name][indices] = list(map(attrgetter(name), requests.values()))
     return facts
@@ -181,6 +181,7 @@ def _batches(
 def _queues(facts: Columns, admissions: Columns, preemptions: Columns, num_passes: int) -> Columns:
     """Who waited after each pass was scheduled: requests join the queue when received or preempted, until admitted."""
     never = np.where(facts["aborted_in"] >= 0, facts["aborted_in"], num_passes)
+    never = np.where(facts["gone_in"] >= 0, facts["gone_in"], never)
     received = np.flatnonzero(facts["received_in"] >= 0)
     admitted = never.copy()
     is_first = admissions["ordinal"] == 0

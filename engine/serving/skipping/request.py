@@ -44,6 +44,7 @@ class ScheduledRequest:
         "decoding",
         "first_token_ns",
         "flight",
+        "gone_in",
         "held",
         "index",
         "keyed",
@@ -73,6 +74,7 @@ class ScheduledRequest:
         self.received_ns = now_ns
         self.received_in = next_pass  # the pass that comes next, here and below
         self.aborted_in = -1
+        self.gone_in = -1  # out of the queue, where it was put back though it was done
         self.keys: Keys = _NO_KEYS  # as given, for the blocks it can come to fill
         self.total_blocks = 0  # blocks it can come to fill
         self.path: list[Node] = []

@@ -60,6 +60,7 @@ class SkippingServer:
         self._waiting: deque[ScheduledRequest] = deque()
         self._running: dict[int, ScheduledRequest] = {}  # by seq, hence in order
         self._partial: ScheduledRequest | None = None  # in the middle of its prefill
+        self._short = False  # somebody still waited when prompts could be taken last
         self._head_is_blocked = False  # no blocks for the head of the queue, and none until some are released
         self._next_pass = 0
         self._next_start_ns = -1
@@ -74,6 +75,8 @@ class SkippingServer:
         self._host = HostTier(config.host, config.record_events) if config.host and config.prefix_caching else None
         self._restored_blocks = 0  # that the scheduled pass loads from the host first
         self.restore_ns = 0  # how long that takes
+        self.late_ns = 0
+        self.holds_prefills = False
 
     @property
     def has_work(self) -> bool:
@@ -144,6 +147,8 @@ class SkippingServer:
             self._waiting and not self._head_is_blocked and len(self._running) < self.config.max_num_seqs
         ):
             return 0
+        if self._waiting and not self._short and self.config.prefill_schedule_interval > 1:
+            return 0  # what this rank does next depends on the step
         running, finishes, first = self._running, self._finishes, self._next_pass
         while finishes and finishes[0][1] not in running:
             heappop(finishes)
@@ -185,6 +190,7 @@ class SkippingServer:
             pool.take(opened)
         decodes.advance(first, done)
         self._next_pass = first + done
+        self._short = bool(self._waiting)
         if self._host is not None:
             self._host.pass_index = first + done - 1
         if self._content.contested:
@@ -198,6 +204,7 @@ class SkippingServer:
         self._restored_blocks = self.restore_ns = 0
         if self._host is not None:
             self._host.pass_index = this
+        holds = self.holds_prefills and not self._short and len(self._running) > (self._partial is not None)
         opened = decoding.opened(this, 1)
         if opened <= pool.free:
             if opened:
@@ -213,7 +220,7 @@ class SkippingServer:
         odd_decode = False  # a request that is resumed and lacks just one token counts as decoding
 
         partial = self._partial
-        if partial is not None:
+        if partial is not None and not holds:
             before = partial.computed
             known = partial.prompt_tokens + partial.sampled
             tokens = min(known - before, budget)
@@ -227,8 +234,10 @@ class SkippingServer:
                 if tokens == 1 and before == known - 1 and partial.sampled:
                     odd_decode = True
                 self._partial = None
-        if self._waiting and not preempted:
-            self._admit_waiting(now_ns, budget, work)
+        if not (preempted or holds):
+            if self._waiting:
+                self._admit_waiting(now_ns, budget, work)
+            self._short = bool(self._waiting)
 
         prefills = len(work)
         new_tokens = read_tokens = 0
@@ -388,9 +397,13 @@ class SkippingServer:
             request = self._running.get(seq)
             if request is not None and pass_index == last:
                 finished.append(Finished(request.index, last, end_ns, request.first_token_ns, request.cached_tokens))
-                self._leave(request, end_ns)
-                self._content.retire(request)
+                self._depart(request, end_ns)
         return finished
+
+    def _depart(self, request: ScheduledRequest, end_ns: int) -> None:
+        """A running request has sampled its last token: its seat is free, and its blocks."""
+        self._leave(request, end_ns)
+        self._content.retire(request)
 
     # -- requests come and go ----------------------------------------------------------------------------------
 
