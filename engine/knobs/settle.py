@@ -130,11 +130,18 @@ def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> No
                     )
                 values[knob.name] = knob.default
         return
-    if values["timing"] == "measured" or values["engine"] == "sglang":
+    if values["timing"] == "measured":
         raise GapscopeError(
-            f"Knob spec_tokens={tokens} with timing={values['timing']} and engine={values['engine']}: expected "
-            "timing=fpm or fixed, as recorded passes hold no drafts of this replay, and another engine than sglang."
+            f"Knob spec_tokens={tokens} with timing=measured: expected timing=fpm or fixed, as recorded passes hold no "
+            "drafts of this replay."
         )
+    if values["engine"] == "sglang":
+        if values["mixed_chunk"]:
+            raise GapscopeError(
+                f"Knobs spec_tokens={tokens} and mixed_chunk=true: SGLang puts no prompts into passes that verify "
+                "drafts; expected mixed_chunk=false, or spec_tokens=0."
+            )
+        return
     needed = values["max_num_seqs"] * (1 + tokens)
     if values["max_num_batched_tokens"] < needed or 0 < values["long_prefill_token_threshold"] <= tokens:
         raise GapscopeError(

@@ -30,8 +30,6 @@ def make_server(config: ServerConfig, timing: PassTimeSource, core: str = "auto"
     """
     if core not in CORES:
         raise GapscopeError(f"Unknown core {core!r}: expected one of {', '.join(CORES)}.")
-    if config.engine == "sglang" and config.speculation is not None:
-        raise GapscopeError("Engine sglang cannot speculate here: expected another engine, or no speculation.")
     if config.host is not None and (config.engine == "sglang" or config.cache_blocks or config.policy != "fcfs"):
         raise GapscopeError(
             f"Host memory with engine={config.engine}, cache_blocks={config.cache_blocks} and policy={config.policy}: "

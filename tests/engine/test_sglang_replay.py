@@ -14,6 +14,7 @@ from engine.bundle import open_bundle
 from engine.identity import NOT_APPLICABLE, diff, like_for_like
 from engine.knobs import resolve
 from engine.replay import knobs_from_run, replay, simulate
+from engine.serving.speculation import acceptance_of
 from engine.timing import build_timing
 from tests.engine.client_harness import talk, trace_of, turn
 from tests.engine.run_laws import LAWS, Run, pool, sums_of_passes
@@ -108,8 +109,9 @@ def test_a_bundle_says_whose_scheduler_it_was_and_can_be_varied(tmp_path: Path) 
     assert open_bundle(tmp_path / "other" / back_id).lineage["config"] == vllm.lineage["config"]
 
 
+@pytest.mark.parametrize("drafts", [{}, {"spec_method": "mtp", "spec_tokens": 2, "spec_acceptance": "1, 0"}])
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "atom", "trtllm"])
-def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str) -> None:
+def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str, drafts: dict[str, Any]) -> None:
     # Every conversation twice, under two names: in lockstep each rank gets one of them, and its passes are those of an
     # engine that serves them alone. A rank of SGLang has half the chunk, and 0.3 of the conservativeness.
     def conversation(name: str, n: int):
@@ -117,10 +119,15 @@ def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str) -> None:
 
     one = trace_of(*(conversation(f"a{n}", n) for n in range(5)))
     two = trace_of(*(conversation(f"{side}{n}", n) for n in range(5) for side in "ab"))
-    base = TEN_MS | TIMING | {"engine": engine, "kv_blocks": 110, "block_size": 4, "max_num_seqs": 8}
+    base = TEN_MS | TIMING | drafts | {"engine": engine, "kv_blocks": 110, "block_size": 4, "max_num_seqs": 8}
     base["lane_assignment"] = "cursor"
     sglang = engine == "sglang"
-    ranks = resolve(base | {"lanes": 6, "attention_dp": 2} | ({"chunked_prefill_size": 64} if sglang else {}))
+    # With drafts several requests of a rank end in one pass, so that turns do not alternate between the ranks.
+    ranks = resolve(
+        base
+        | {"lanes": 6, "attention_dp": 2, "dp_router": "session" if drafts else "round_robin"}
+        | ({"chunked_prefill_size": 64} if sglang else {})
+    )
     alone = {"chunked_prefill_size": 32, "schedule_conservativeness": 0.3} if sglang else {}
     single = resolve(base | {"lanes": 3} | alone)
     both = simulate(two, ranks, build_timing(ranks)).record.passes
@@ -129,3 +136,31 @@ def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str) -> None:
         here = both["dp_rank"] == rank
         for name in ("start_ns", "end_ns", "sum_prefill_tokens", "num_decode_requests", "kv_blocks_used"):
             np.testing.assert_array_equal(both[name][here], expected[name], name)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "atom", "trtllm"])
+def test_drafts_shorten_the_time_between_tokens_by_the_mean_length(engine: str) -> None:
+    # One conversation, passes of 1 ms: who samples T tokens after the first takes as many ms as it has verifications.
+    # Let N be how many it takes until their lengths, of mean L, add up to T: by Wald's identity L E[N] is T and what
+    # the last goes beyond it, at most k. N varies by T s^2 / L^3 (s^2 the variance of a length), so the mean of R
+    # requests lies within five of its standard deviations of T / L to (T + k) / L.
+    drafts, mean, later, count = 3, 2.49, 600, 30
+    trace = trace_of([talk("a", *(turn(f"a{n}", tokens=20, output=later + 1) for n in range(count)))])
+    base = {"timing": "fixed", "fixed_pass_us": 1000, "fixed_prefill_token_us": 0, "fixed_decode_request_us": 0}
+    base |= {"fixed_kv_token_ns": 0, "kv_blocks": 3_000, "lanes": 1, "engine": engine}
+
+    def per_request_ms(changes: dict[str, Any]) -> np.ndarray:
+        values = resolve(base | changes)
+        record = simulate(trace, values, build_timing(values)).record
+        end_ns, requests = record.passes["end_ns"], record.requests
+        assert requests["output_tokens"].tolist() == [later + 1] * count
+        return (end_ns[requests["last_token_pass"]] - end_ns[requests["first_token_pass"]]) / 1e6
+
+    np.testing.assert_array_equal(per_request_ms({}), later)
+    speculation = {"spec_method": "mtp", "spec_tokens": drafts, "spec_mean_length": mean}
+    taken = per_request_ms(speculation)
+    (a, *_others) = acceptance_of("", mean, drafts)
+    variance = sum((2 * n + 1) * a**n for n in range(drafts + 1)) - mean**2
+    error = 5 * np.sqrt(later * variance / mean**3 / count)
+    assert error < 0.03 * later / mean
+    assert later / mean - error < taken.mean() < (later + drafts) / mean + error

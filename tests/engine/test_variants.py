@@ -14,7 +14,7 @@ from serving_driver import FixedTiming, Load, batches, drive, events, request, s
 from engine.errors import GapscopeError
 from engine.knobs import resolve
 from engine.serving import make_server
-from engine.serving.members import members
+from engine.serving.members import computed_at_end, members
 from engine.serving.plain import PlainServer
 from engine.serving.reserving import ReservingServer
 from engine.serving.speculation import Speculation
@@ -73,6 +73,7 @@ def test_atom_verifies_drafts_after_it_sat_out_a_pass() -> None:
     assert record.stretches["first_pass"].tolist() == [0, 2, 3]
     assert record.stretches["computed_after_first"].tolist() == [8, 6, 12]
     assert record.bursts.tolist() == [1, 2, 1, 1, 2, 2, 1]
+    assert computed_at_end(record).tolist() == [10, 7, 15]
     # Blocks of four for the tokens computed and three more: 11; 11 and 6; 13 and 9; 15; 17.
     assert record.passes["kv_blocks_used"].tolist() == [2, 3, 5, 7, 4, 5]
 

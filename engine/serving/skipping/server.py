@@ -65,9 +65,9 @@ class SkippingServer:
         self._next_pass = 0
         self._next_start_ns = -1
         self._decodes: Decodes = (
-            BurstDecodes(config.block_size, self._log, config.speculation)
+            BurstDecodes(config.block_size, self._log.bursts, config.speculation)
             if config.speculation
-            else SteadyDecodes(config.block_size, self._log)
+            else SteadyDecodes(config.block_size)
         )
         self._content = Content(self.pool, config.block_size, self._log, self._decodes.fixed)
         self._work: list[tuple[ScheduledRequest, int, int]] = []  # prefill of the scheduled pass
