@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import lists, numbers
+from engine.arrays import lists, numbers
 from engine.replay.result import Ints, ReplayResult
 from engine.serving.record import private_key
 from engine.workload.content import NO_KEY, Hashes

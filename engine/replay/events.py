@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import coded, lists, numbers
+from engine.arrays import coded, lists, numbers
 from engine.replay.blocks import Blocks, as_table, spans
 from engine.replay.result import Ints, ReplayResult
 from engine.replay.workers import Workers

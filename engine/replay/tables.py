@@ -9,7 +9,7 @@ from operator import attrgetter
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import coded, lists, numbers, texts
+from engine.arrays import coded, lists, numbers, texts
 from engine.bundle.schema import RESOLUTIONS
 from engine.replay.blocks import Blocks, as_table
 from engine.replay.chunks import chunks, ranges

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import coded, numbers
+from engine.arrays import coded, numbers
 from engine.replay.result import Ints
 from engine.serving.cluster import pass_ranges
 from engine.serving.contract import ServerRecord
