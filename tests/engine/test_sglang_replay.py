@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +14,12 @@ from hypothesis import strategies as st
 
 from engine.bundle import open_bundle
 from engine.identity import NOT_APPLICABLE, diff, like_for_like
-from engine.knobs import resolve
+from engine.knobs import SGLANG_ONLY, resolve
 from engine.replay import knobs_from_run, replay, simulate
 from engine.serving.speculation import acceptance_of
 from engine.timing import build_timing
 from tests.engine.client_harness import talk, trace_of, turn
-from tests.engine.run_laws import LAWS, Run, pool, sums_of_passes
+from tests.engine.run_laws import LAWS, Run, pool, sums_of_passes, work_of_requests
 from tests.engine.test_client_properties import random_trace
 from tests.engine.test_replay import TEN_MS
 from tests.engine.test_run_laws import TIMING, smallest_pool
@@ -86,6 +88,57 @@ def test_laws_of_random_replays(
     # Decodes that sit out a pass run without being members, and content is cached when a pass ends.
     said = {law.__name__: list(law(run)) for law in LAWS if law not in (pool, sums_of_passes)}
     assert not any(said.values()), said
+
+
+def kept_tokens(run: Run) -> Iterator[str]:
+    """A request goes on from what it kept: of its prompt all, of a verification as many tokens as its chunk says."""
+    admitted = Counter(row["request_id"] for row in run.admissions)
+    members: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in run.passes:
+        for member in row["members"]:
+            members[member["request_id"]].append((member["computed_before"], member["scheduled_tokens"]))
+    sampled: dict[str, list[int]] = defaultdict(list)
+    for row in sorted(run.chunks, key=lambda row: row["ordinal"]):
+        sampled[row["request_id"]].append(row["tokens"])
+    for row in run.requests:
+        name = row["request_id"]
+        if row["status"] == "ok" and admitted[name] == 1:
+            work = [(at, tokens) for at, tokens in members[name] if at + tokens >= row["input_tokens"]]
+            ends = [work[0][0] + work[0][1]]
+            ends += [at + kept for (at, _), kept in zip(work[1:], sampled[name][1:], strict=True)]
+            if [at for at, _ in work[1:]] != ends[:-1]:
+                yield f"{name} goes on from {[at for at, _ in work[1:]]}, and kept tokens up to {ends[:-1]}"
+            if sum(sampled[name]) != row["output_tokens"] or ends[-1] != row["input_tokens"] + row["output_tokens"] - 1:
+                yield f"{name} sampled {sum(sampled[name])} tokens"
+
+
+@settings(max_examples=24, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    plays=st.integers(1, 5),
+    spare=st.sampled_from([1, 9, 500]),
+    changes=knobs,
+    engine=st.sampled_from(["sglang", "atom", "trtllm"]),
+)
+def test_laws_of_random_replays_with_drafts(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, plays: int, spare: int, changes: dict[str, Any], engine: str
+) -> None:
+    store, trace = tmp_path_factory.mktemp("laws"), random_trace(seed, plays)
+    own = {name: value for name, value in changes.items() if engine == "sglang" or name not in SGLANG_ONLY}
+    own |= {
+        "engine": engine,
+        "spec_method": "mtp",
+        "spec_tokens": 3,
+        "spec_acceptance": "0.8,0.6,0.5",
+        "spec_seed": seed,
+    }
+    own |= {"mixed_chunk": False, "policy": own["policy"] if engine == "sglang" else "fcfs"}
+    values = TEN_MS | TIMING | own
+    values["kv_blocks"] = smallest_pool(trace, changes["block_size"]) + 3 + spare
+    run = Run.of(open_bundle(store / replay(trace, values, store=store, slug="law")))
+    said = {law.__name__: list(law(run)) for law in LAWS if law not in (pool, sums_of_passes, work_of_requests)}
+    assert not any(said.values()), said
+    assert not list(kept_tokens(run))
 
 
 def test_a_bundle_says_whose_scheduler_it_was_and_can_be_varied(tmp_path: Path) -> None:
