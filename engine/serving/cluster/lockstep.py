@@ -14,7 +14,7 @@ import numpy as np
 from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.routers import Router, make_router
 from engine.serving.contract import Batch, Finished, ServedRequest, Server, ServerRecord, Stepped
-from engine.timing.contract import PassTimeSource
+from engine.timing.contract import PassTimeSource, decode_run
 from engine.timing.hidden import gap_ns
 
 _NEVER = 1 << 62
@@ -53,7 +53,7 @@ class LockstepServer:
     ) -> None:
         self._ranks = [_Rank(rank) for rank in ranks]
         self._timing = timing
-        self._price = _PRICES[price]
+        self._price, self._price_run = _PRICES[price]
         self._router = router
         self._in_flight = [0] * len(ranks)
         self._rank_of: dict[int, int] = {}  # of each request in flight
@@ -130,13 +130,10 @@ class LockstepServer:
 
     def _go_on(self, ranks: Sequence[_Rank], count: int, now_ns: int, until_ns: int) -> int:
         """All ranks only decode; returns when the next step may start."""
-        price, timing, step = self._price, self._timing, len(self._starts)
+        timing, step = self._timing, len(self._starts)
         decoding = [rank.decoding for rank in ranks]
         ahead = [rank.contexts[step - rank.since : step - rank.since + count] for rank in ranks]
-        nothing = [0] * len(ranks)
-        for contexts in zip(*ahead, strict=True):
-            batches = [(0, 0, 0, n, context) for n, context in zip(decoding, contexts, strict=True)]
-            duration = price(timing, batches, nothing)
+        for duration in self._price_run(timing, decoding, ahead, now_ns, until_ns):
             self._starts.append(now_ns)
             self._durations.append(duration)
             now_ns += duration + gap_ns(timing, duration)
@@ -224,4 +221,29 @@ def _combined(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequ
     return timing.pass_ns(sum(prefills), sum(new), max(read), sum(decodes), max(context)) + max(loading_ns)
 
 
-_PRICES: dict[str, _Pricing] = {"slowest": _slowest, "combined": _combined}
+_RunPricing = Callable[[PassTimeSource, Sequence[int], Sequence[Sequence[int]], int, int], Sequence[int]]
+"""What steps last in which the ranks decode so many requests each, with these KV sums ahead of each rank.
+
+At least those steps are priced that start before the last of the times, the first at the other.
+"""
+
+
+def _slowest_run(
+    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
+) -> Sequence[int]:
+    # A rank for itself is never later than all together, so none stops too soon.
+    own = [decode_run(timing, n, contexts, now_ns, until_ns)[1] for n, contexts in zip(decoding, ahead, strict=True)]
+    return [max(durations) for durations in zip(*own, strict=False)]
+
+
+def _combined_run(
+    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
+) -> Sequence[int]:
+    most = [max(contexts) for contexts in zip(*ahead, strict=True)]
+    return decode_run(timing, sum(decoding), most, now_ns, until_ns)[1]
+
+
+_PRICES: dict[str, tuple[_Pricing, _RunPricing]] = {
+    "slowest": (_slowest, _slowest_run),
+    "combined": (_combined, _combined_run),
+}
