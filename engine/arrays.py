@@ -57,3 +57,44 @@ def lists(offsets: npt.NDArray[Any], items: pa.Array, valid: npt.NDArray[np.bool
 
 def _bits(flags: npt.NDArray[np.bool_] | None) -> pa.Buffer | None:
     return None if flags is None else pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def flags(column: pa.Array) -> npt.NDArray[np.bool_]:
+    """Where a column has a value."""
+    bits = column.buffers()[0]
+    if bits is None:
+        return np.ones(len(column), np.bool_)
+    ones = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")
+    return ones[column.offset : column.offset + len(column)].astype(np.bool_)
+
+
+def filled(column: pa.Array, null: int = 0) -> npt.NDArray[Any]:
+    """The values of a column of int64 or int32, ``null`` where there is none."""
+    data = column.buffers()[1]
+    dtype = np.dtype(np.int32 if pa.types.is_int32(column.type) else np.int64)
+    if data is None or not len(column):
+        return np.full(len(column), null, dtype)
+    values = np.frombuffer(data, dtype)[column.offset : column.offset + len(column)]
+    return np.where(flags(column), values, null) if column.null_count else values
+
+
+def offsets(column: pa.Array) -> npt.NDArray[np.int32]:
+    """Where the lists or texts of a column begin, and where the last one ends."""
+    data = column.buffers()[1]
+    if data is None:
+        return np.zeros(len(column) + 1, np.int32)
+    return np.frombuffer(data, np.int32)[column.offset : column.offset + len(column) + 1]
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """The values of a column of numbers or texts, None where there is none; equal texts are one object."""
+    if column.null_count == len(column):
+        return [None] * len(column)
+    if pa.types.is_string(column.type):
+        encoded = column.dictionary_encode()
+        names = [*encoded.dictionary.to_pylist(), None]
+        return [names[code] for code in filled(encoded.indices, -1).tolist()]
+    values: list[Any] = filled(column).tolist()
+    if not column.null_count:
+        return values
+    return [value if there else None for value, there in zip(values, flags(column).tolist(), strict=True)]

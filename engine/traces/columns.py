@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from engine.arrays import filled, flags, lists, numbers, offsets, python_values, texts
 from engine.collector import collector_paused
-from engine.traces.prompt_ids import PromptIds
+from engine.traces.prompt_ids import PromptIds, shared
 from engine.traces.tree import Conversation, Edge, Play, Segment, Turn
 
 Ints = npt.NDArray[np.int64]
@@ -54,6 +54,15 @@ COLUMNS = pa.schema(
         ("new_ids", _INTS),
     ]
 )
+EDGE_FIELDS = {
+    "edge_conversation": "conversation_id",
+    "edge_turn": "turn",
+    "edge_trigger": "trigger",
+    "edge_delay_ns": "delay_ns",
+    "edge_relation": "relation",
+}
+"""Columns of edges, in the order of their fields."""
+_TEXT_FIELDS = {"source_trace_id", "conversation_id", "parent", "mode", "content", "trigger", "relation"}
 
 
 def table_of(plays: Sequence[Play]) -> pa.Table:
@@ -64,24 +73,23 @@ def table_of(plays: Sequence[Play]) -> pa.Table:
     in_talk = np.repeat(np.arange(len(talks)), [len(talk.turns) for talk in talks])
     kept, new = _ids_of(plays)
     segments, edges = [turn.new_input for turn in turns], [turn.edges for turn in turns]
+    names = [name for turn in turns for name in turn.spawn]
     values: dict[str, pa.Array] = {
-        "play": pa.array(in_play),
-        "conversation": pa.array(in_talk),
-        "new_content": _lists(segments, "content", pa.string()),
-        "new_tokens": _lists(segments, "tokens", pa.int64()),
-        "spawn": _listed([turn.spawn for turn in turns], pa.array([n for t in turns for n in t.spawn], pa.string())),
-        "edge_conversation": _lists(edges, "conversation_id", pa.string()),
-        "edge_turn": _lists(edges, "turn", pa.int64()),
-        "edge_trigger": _lists(edges, "trigger", pa.string()),
-        "edge_delay_ns": _lists(edges, "delay_ns", pa.int64()),
-        "edge_relation": _lists(edges, "relation", pa.string()),
-        "kept_ids": pa.array(kept, pa.int64()),
-        "new_ids": _listed(new, pa.array(np.frombuffer(b"".join(ids for ids in new if ids is not None), np.int64))),
+        "play": numbers(in_play),
+        "conversation": numbers(in_talk),
+        "spawn": _listed([turn.spawn for turn in turns], texts(names)),
+        "kept_ids": _whole(kept),
+        "new_ids": _listed(new, numbers(np.frombuffer(b"".join(ids for ids in new if ids is not None), np.int64))),
     }
+    for name in ("new_content", "new_tokens"):
+        values[name] = _listed(segments, _column([s for row in segments for s in row], name.removeprefix("new_")))
+    flat = [edge for row in edges for edge in row or ()]
+    for name, field in EDGE_FIELDS.items():
+        values[name] = _listed(edges, _column(flat, field))
     for name in ("source_trace_id", "arrival_ns"):
-        values[name] = _column(plays, name).take(pa.array(in_play))
+        values[name] = _column(plays, name).take(numbers(in_play))
     for name in ("conversation_id", "parent", "after_turn", "mode", "depth"):
-        values[name] = _column(talks, name).take(pa.array(in_talk))
+        values[name] = _column(talks, name).take(numbers(in_talk))
     for name in ("output_tokens", "think_ns", "prompt_tokens", "not_before_ns", "start_ns", "api_ns"):
         values[name] = _column(turns, name)
     return pa.Table.from_arrays([values[name] for name in COLUMNS.names], schema=COLUMNS)
@@ -95,55 +103,58 @@ def plays_of(table: pa.Table) -> list[Play]:
         ValueError: prompts that keep more than there is.
     """
     columns = {name: table[name].combine_chunks() for name in COLUMNS.names}
-    segments = list(map(Segment, _flat(columns["new_content"]), _flat(columns["new_tokens"])))
-    edges = list(map(Edge, *(_flat(columns[name]) for name in COLUMNS.names if name.startswith("edge_"))))
+    segments = list(map(Segment, *(python_values(_items(columns[name])) for name in ("new_content", "new_tokens"))))
+    edges = list(map(Edge, *(python_values(_items(columns[name])) for name in EDGE_FIELDS)))
     turns = list(
         map(
             Turn,
-            _python(columns["output_tokens"]),
-            _python(columns["think_ns"]),
+            python_values(columns["output_tokens"]),
+            python_values(columns["think_ns"]),
             _tuples(columns["new_tokens"], segments),
-            _tuples(columns["spawn"], _flat(columns["spawn"])),
-            _python(columns["prompt_tokens"]),
+            _tuples(columns["spawn"], python_values(_items(columns["spawn"]))),
+            python_values(columns["prompt_tokens"]),
             [None] * table.num_rows,
             _tuples(columns["edge_turn"], edges),
-            *(_python(columns[name]) for name in ("not_before_ns", "start_ns", "api_ns")),
+            *(python_values(columns[name]) for name in ("not_before_ns", "start_ns", "api_ns")),
         )
     )
     begins = _begins(columns["conversation"])
     names, parents, after, modes, depths = (
-        _python(columns[name].take(pa.array(begins)))
+        python_values(columns[name].take(numbers(begins)))
         for name in ("conversation_id", "parent", "after_turn", "mode", "depth")
     )
     spans = pairwise([*begins.tolist(), len(turns)])
     talks = list(map(Conversation, names, [turns[a:b] for a, b in spans], parents, after, modes, depths))
     first = _begins(columns["play"])
-    sources, arrivals = (_python(columns[name].take(pa.array(first))) for name in ("source_trace_id", "arrival_ns"))
+    sources, arrivals = (python_values(columns[n].take(numbers(first))) for n in ("source_trace_id", "arrival_ns"))
     spans = pairwise([*np.searchsorted(begins, first).tolist(), len(talks)])
     plays = list(map(Play, sources, [talks[a:b] for a, b in spans], arrivals))
     if columns["kept_ids"].null_count < len(turns):
-        _give_ids(plays, _python(columns["kept_ids"]), columns["new_ids"])
+        _give_ids(plays, python_values(columns["kept_ids"]), columns["new_ids"])
     return plays
 
 
 def content_of(table: pa.Table, head: bytes) -> str:
     """The SHA-256 over ``head`` and the values of all columns, however those are encoded, as 64 hex digits."""
     digest = hashlib.sha256(head)
-    for name in COLUMNS.names:
-        column = table[name].combine_chunks()
-        digest.update(name.encode())
+
+    def add(column: pa.Array) -> None:
+        digest.update(column.null_count.to_bytes(8, "little"))
+        if column.null_count:
+            digest.update(np.packbits(flags(column)).tobytes())
+        if pa.types.is_int64(column.type):
+            digest.update(filled(column).astype("<i8", copy=False).tobytes())
+            return
+        ends = offsets(column).astype("<i8")
+        digest.update(np.diff(ends).tobytes())
         if pa.types.is_list(column.type):
-            digest.update(np.packbits(np.asarray(column.is_valid())).tobytes())
-            digest.update(np.asarray(_counts(column), "<i8").tobytes())
-            column = column.flatten()
-        digest.update(np.packbits(np.asarray(column.is_valid())).tobytes())
-        if pa.types.is_string(column.type):
-            column = column.fill_null("")
-            digest.update(np.asarray(pc.binary_length(column), "<i8").tobytes())
-            whole = pa.ListArray.from_arrays(pa.array([0, len(column)], pa.int32()), column)
-            digest.update(pc.binary_join(whole, "")[0].as_buffer())
-        else:
-            digest.update(np.asarray(column.fill_null(0), "<i8").tobytes())
+            add(_items(column))
+        elif ends[-1] > ends[0]:
+            digest.update(column.buffers()[2][ends[0] : ends[-1]])
+
+    for name in COLUMNS.names:
+        digest.update(name.encode())
+        add(table[name].combine_chunks())
     return digest.hexdigest()
 
 
@@ -159,100 +170,80 @@ def _ids_of(plays: Sequence[Play]) -> tuple[list[int | None], list[array[int] | 
         for talk in play.conversations:
             before = _spawning(talk, above)
             for turn in talk.turns:
-                ids = turn.hash_ids
-                if ids is None:
-                    kept.append(None)
-                    new.append(None)
-                else:
-                    own = ids if isinstance(ids, PromptIds) else PromptIds(array("q", ids))
-                    same = 0 if before is None else own.common(before)
-                    kept.append(same)
-                    new.append(own[same:])
-                before = ids
+                own = None if turn.hash_ids is None else shared(turn.hash_ids)
+                same = 0 if own is None or before is None else own.common(before)
+                kept.append(None if own is None else same)
+                new.append(None if own is None else own[same:])
+                before = own
             above[talk.conversation_id] = talk.turns
     return kept, new
 
 
 def _give_ids(plays: Sequence[Play], kept: Sequence[int | None], new: pa.ListArray) -> None:
-    data = memoryview(np.asarray(new.flatten(), np.int64).tobytes())
-    ends = (8 * np.cumsum(_counts(new))).tolist()
+    data = filled(_items(new)).tobytes()
+    ends = (8 * (offsets(new)[1:].astype(np.int64) - offsets(new)[0])).tolist()
     row = at = 0
     for play in plays:
         above: dict[str, list[Turn]] = {}
         for talk in play.conversations:
-            before = _spawning(talk, above)
+            before = _spawning(talk, above) if talk.parent is not None else None
             for turn in talk.turns:
-                same = kept[row]
+                same, end, ids = kept[row], ends[row], None
                 if same is not None:
-                    own = before if isinstance(before, PromptIds) else PromptIds(array("q"))
-                    if not 0 <= same <= len(own):
+                    if not 0 <= same <= (0 if before is None else len(before)):
                         raise ValueError(f"turn {row} keeps {same} ids of a prompt that has fewer")
-                    turn.hash_ids = own.grown(same, data[at : ends[row]])
-                before, at, row = turn.hash_ids, ends[row], row + 1
+                    more = data[at:end]
+                    ids = PromptIds(array("q", more)) if before is None else before.grown(same, more)
+                turn.hash_ids = before = ids
+                at, row = end, row + 1
             above[talk.conversation_id] = talk.turns
 
 
-def _spawning(talk: Conversation, above: Mapping[str, Sequence[Turn]]) -> Sequence[int] | None:
+def _spawning(talk: Conversation, above: Mapping[str, Sequence[Turn]]) -> PromptIds | None:
     """The hash ids of the turn that spawned a conversation, if that is in one of those ``above``."""
     turns, after = above.get(talk.parent or "", ()), talk.after_turn
-    return turns[after].hash_ids if after is not None and 0 <= after < len(turns) else None
+    ids = turns[after].hash_ids if after is not None and 0 <= after < len(turns) else None
+    return None if ids is None else shared(ids)
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
 
 
-def _column(things: Sequence[Any], name: str) -> pa.Array:
-    return pa.array([getattr(thing, name) for thing in things], COLUMNS.field(name).type)
+def _column(things: Sequence[Any], field: str) -> pa.Array:
+    values = [getattr(thing, field) for thing in things]
+    return texts(values) if field in _TEXT_FIELDS else _whole(values)
 
 
-def _lists(rows: Sequence[Sequence[Any] | None], name: str, kind: pa.DataType) -> pa.ListArray:
-    return _listed(rows, pa.array([getattr(thing, name) for row in rows for thing in row or ()], kind))
+def _whole(values: Sequence[int | None]) -> pa.Array:
+    if None not in values:
+        return numbers(np.array(values, np.int64))
+    there = np.array([value is not None for value in values], np.bool_)
+    return numbers(np.array([value or 0 for value in values], np.int64), there)
 
 
-def _listed(rows: Sequence[Sequence[Any] | None], values: pa.Array) -> pa.ListArray:
-    """``values`` cut into the rows; None is null."""
-    ends = np.cumsum([0, *(len(row or ()) for row in rows)], dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends, mask=np.array([*(row is None for row in rows), False])), values)
+def _listed(rows: Sequence[Sequence[Any] | None], items: pa.Array) -> pa.ListArray:
+    """``items`` cut into the rows; None is NULL."""
+    ends = np.cumsum([0, *(0 if row is None else len(row) for row in rows)])
+    return lists(ends, items, np.array([row is not None for row in rows], np.bool_) if None in rows else None)
 
 
-def _counts(column: pa.ListArray) -> Ints:
-    """How long the lists are; 0 where there is none."""
-    counts: Ints = np.asarray(pc.list_value_length(column).fill_null(0), np.int64)
-    return counts
+def _items(column: pa.ListArray) -> pa.Array:
+    ends = offsets(column)
+    return column.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
 
 
-def _begins(numbers: pa.Array) -> Ints:
+def _begins(column: pa.Array) -> Ints:
     """The rows at which a number first comes."""
-    column = np.asarray(numbers)
-    return np.flatnonzero(np.diff(column, prepend=column[:1] - 1))
+    values = filled(column)
+    return np.flatnonzero(np.diff(values, prepend=values[:1] - 1))
 
 
 def _tuples(column: pa.ListArray, things: list[Any]) -> list[tuple[Any, ...] | None]:
     """``things`` cut into the lists of a column."""
     if not things and not column.null_count:
         return [()] * len(column)
-    ends = np.cumsum(_counts(column)).tolist()
-    cut = [tuple(things[a:b]) for a, b in pairwise([0, *ends])]
+    ends = offsets(column)
+    cut = [tuple(things[a:b]) for a, b in pairwise((ends - ends[0]).tolist())]
     if not column.null_count:
         return list(cut)
-    return [one if there else None for one, there in zip(cut, np.asarray(column.is_valid()).tolist(), strict=True)]
-
-
-def _flat(column: pa.ListArray) -> list[Any]:
-    return _python(column.flatten())
-
-
-def _python(column: pa.Array) -> list[Any]:
-    """The values of a column, None where there is none; equal texts are one object."""
-    if column.null_count == len(column):
-        return [None] * len(column)
-    if pa.types.is_string(column.type):
-        encoded = column.dictionary_encode()
-        texts = [*encoded.dictionary.to_pylist(), None]
-        return [texts[index] for index in np.asarray(encoded.indices.fill_null(-1)).tolist()]
-    values: list[Any] = np.asarray(column.fill_null(0)).tolist()
-    if not column.null_count:
-        return values
-    return [
-        value if there else None for value, there in zip(values, np.asarray(column.is_valid()).tolist(), strict=True)
-    ]
+    return [one if there else None for one, there in zip(cut, flags(column).tolist(), strict=True)]

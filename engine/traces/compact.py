@@ -88,12 +88,16 @@ def unpack(data: bytes, where: Path) -> tuple[Trace, dict[str, Any]]:
     Raises:
         GapscopeError: not a compact trace, one that does not hold together, or altered since it was written.
     """
-    head = _head(pa.BufferReader(data))
+    try:
+        file = pq.ParquetFile(pa.BufferReader(data))
+        head = _head(file.schema_arrow)
+    except (OSError, pa.ArrowException):
+        head = None
     if head is None:
         raise GapscopeError(f"{where} is not a compact trace: expected a Parquet file with the metadata {SCHEMA}.")
     stored = head.pop("content", None)
     try:
-        table = pq.read_table(pa.BufferReader(data), use_threads=False)
+        table = file.read(use_threads=False)
         if head["schema"] == compact_rows.SCHEMA:
             plays, content = compact_rows.plays_and_content(table)
         else:
@@ -126,8 +130,8 @@ def is_compact(path: Path) -> bool:
     """Whether ``path`` is a compact trace (a Parquet file that says so)."""
     try:
         with path.open("rb") as file:
-            return file.read(4) == b"PAR1" and _head(path) is not None
-    except OSError:
+            return file.read(4) == b"PAR1" and _head(pq.read_schema(path)) is not None
+    except (OSError, pa.ArrowException):
         return False
 
 
@@ -148,11 +152,10 @@ def _canonical(head: Mapping[str, Any]) -> bytes:
     return json.dumps(head, sort_keys=True).encode()
 
 
-def _head(file: Path | pa.BufferReader) -> dict[str, Any] | None:
+def _head(schema: pa.Schema) -> dict[str, Any] | None:
     try:
-        metadata = pq.read_schema(file).metadata or {}
-        head = json.loads(metadata[_KEY])
-    except (OSError, KeyError, ValueError, pa.ArrowException):
+        head = json.loads((schema.metadata or {})[_KEY])
+    except (KeyError, ValueError):
         return None
     known = (SCHEMA, compact_rows.SCHEMA)
     return head if isinstance(head, dict) and head.get("schema") in known else None

@@ -83,6 +83,11 @@ class PromptIds(Sequence[int]):
         return f"PromptIds({self[:].tolist()})"
 
 
+def shared(ids: Sequence[int]) -> PromptIds:
+    """Hash ids in the form that others can share."""
+    return ids if isinstance(ids, PromptIds) else PromptIds(array("q", ids))
+
+
 def begins_with(ids: Sequence[int], before: Sequence[int]) -> bool:
     """Whether a prompt begins with another."""
     length = len(before)
