@@ -63,15 +63,13 @@ class HostTier:
         """
         held, room = self._held, self.memory.blocks
         copied: list[int] = []
-        lost: list[int] = []
         for key in reversed(keys):
             if key in held:
                 held.move_to_end(key)
                 continue
             held[key] = None
             copied.append(key)
-            if len(held) > room:
-                lost.append(held.popitem(last=False)[0])
+        lost = [held.popitem(last=False)[0] for _ in range(len(held) - room)]
         if self._record:
             for kind, moved in ((OFFLOAD, copied), (FORGET, lost)):
                 if moved:
