@@ -12,6 +12,7 @@ import pytest
 
 import engine.traces
 from engine.bundle import open_bundle
+from engine.cli.main import main
 from engine.errors import GapscopeError
 from engine.replay import replay
 from engine.traces import keep_trace, load_trace, stored_trace
@@ -195,3 +196,28 @@ def test_choices_that_a_trace_does_not_leave(tmp_path: Path) -> None:
         load_trace(weka(tmp_path / "s.json"), {"nested_timestamps": "soon"})
     with pytest.raises(GapscopeError, match=r"w\.jsonl: nested_timestamps says how Weka sessions .* Mooncake JSONL"):
         load_trace(mooncake(tmp_path / "w.jsonl"), {"nested_timestamps": "relative"})
+
+
+def test_commands_read_nested_timestamps_as_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, store = str(weka(tmp_path / "s.json")), tmp_path / "store"
+    knobs = ["--timing", "fixed", "--set", "lanes=1", "--set", "block_size=64"]
+    assert main(["trace", "inspect", file, "--nested-timestamps", "relative"]) == 0
+    assert "relative to the subagent (as asked)" in capsys.readouterr().out
+    assert main(["replay", "--store", str(store), "--trace", file, "--nested-timestamps", "relative", *knobs]) == 0
+    first = capsys.readouterr().out.strip()
+    assert open_bundle(store / first).identity.value("trace", "nested_timestamps") == "relative"
+    assert main(["replay", "--store", str(store), "--like", first, "--set", "lanes=2"]) == 0
+    again = open_bundle(store / capsys.readouterr().out.strip())
+    assert again.identity.value("trace", "nested_timestamps") == "relative"
+    assert size_of(store)[0] == 1  # made for the second, as there was no store before the first
+    assert main(["replay", "--store", str(store), "--trace", file, *knobs]) == 0
+    plain = open_bundle(store / capsys.readouterr().out.strip())
+    assert plain.identity.value("trace", "nested_timestamps") is None
+    starts = []  # of the subagent's only request, which waits for the first of its parent
+    for run in (again, plain):
+        table = run.table("requests", ["dispatched_ns"])
+        assert table is not None
+        starts.append(int(table["dispatched_ns"].to_numpy()[1]))
+    assert starts[0] - starts[1] == 10 * 10**9
+    assert main(["replay", "--store", str(store), "--like", first, "--nested-timestamps", "auto"]) == 2
+    assert "says how the file of --trace is read" in capsys.readouterr().err
