@@ -2,6 +2,17 @@
 
 from engine.knobs.knob import Knob
 from engine.knobs.resolve import defaults, resolve
-from engine.knobs.table import BY_NAME, GROUPS, HOST_TERMS, KNOBS, OTHERS_ONLY, SGLANG_ONLY
+from engine.knobs.table import BY_NAME, GROUPS, HOST_TERMS, KNOBS, OF_PREFILL, OTHERS_ONLY, SGLANG_ONLY
 
-__all__ = ["BY_NAME", "GROUPS", "HOST_TERMS", "KNOBS", "OTHERS_ONLY", "SGLANG_ONLY", "Knob", "defaults", "resolve"]
+__all__ = [
+    "BY_NAME",
+    "GROUPS",
+    "HOST_TERMS",
+    "KNOBS",
+    "OF_PREFILL",
+    "OTHERS_ONLY",
+    "SGLANG_ONLY",
+    "Knob",
+    "defaults",
+    "resolve",
+]

@@ -8,7 +8,14 @@ from typing import Any
 
 from engine.errors import GapscopeError
 from engine.knobs.knob import Knob
-from engine.knobs.settle import settle_client, settle_engine, settle_lookahead, settle_speculation, settle_topology
+from engine.knobs.settle import (
+    settle_client,
+    settle_disaggregation,
+    settle_engine,
+    settle_lookahead,
+    settle_speculation,
+    settle_topology,
+)
 from engine.knobs.table import BY_NAME, FIXED, HOST_TERMS, KNOBS
 
 SHORTEST_S = 1e-6
@@ -54,6 +61,7 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
             f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "
             f"max_num_seqs={values['max_num_seqs']}: expected a budget that holds one token of each running request."
         )
+    settle_disaggregation(values, changes)
     settle_topology(values, changes)
     settle_speculation(values, changes)
     settle_lookahead(values, changes)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import GapscopeError
-from engine.knobs.table import BY_NAME, KNOBS, OTHERS_ONLY, SGLANG_ONLY
+from engine.knobs.table import BY_NAME, KNOBS, OF_PREFILL, OTHERS_ONLY, SGLANG_ONLY
 
 _HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("arrival_rate", "arrivals", ("poisson", "constant")),
@@ -18,6 +18,12 @@ _HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("global_idle_cap_s", "idle_cap", ("system",)),
 )
 """Client knobs that need another to be one of these."""
+_ONE_POOL_ONLY: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("engine", ("vllm", "trtllm")),
+    ("attention_dp", (1,)),
+    ("cache_blocks", (0,)),
+)
+"""Knobs of servers, and the values with which they can be one of two pools."""
 MOST_SCHEDULERS = 1024
 """Each has queues and a pool of its own; more of them take minutes to do nothing."""
 
@@ -76,7 +82,7 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     settle("dp_price", values["attention_dp"] > 1, "attention_dp above 1")
     settle(
         "router_overlap_weight",
-        "kv_aware" in (values["router"], values["dp_router"]),
+        "kv_aware" in (values["router"], values["dp_router"], values["prefill_router"]),
         "router=kv_aware with replicas above 1, or dp_router=kv_aware with attention_dp above 1",
     )
     schedulers = values["replicas"] * values["attention_dp"]
@@ -93,6 +99,45 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
         )
 
 
+def settle_disaggregation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse what two pools cannot do; without them their settings become the defaults, or are refused where asked."""
+    prompts = values["prefill_replicas"]
+    if not prompts:
+        for knob in KNOBS:
+            if knob.group == "disaggregation":
+                _drop(values, changes, knob.name, "prefill_replicas=0")
+        return
+    if prompts == 1:
+        _drop(values, changes, "prefill_router", "prefill_replicas=1")
+    for name, known in _ONE_POOL_ONLY:
+        if values[name] not in known:
+            raise GapscopeError(
+                f"Knobs prefill_replicas={prompts} and {name}={_said(values[name])}: the two pools do not have that "
+                f"here; expected {name}={' or '.join(_said(value) for value in known)}, or prefill_replicas=0."
+            )
+    if values["core"] == "skipping" and (values["engine"], values["reservation"]) != ("vllm", "own"):
+        raise GapscopeError(
+            f"Knobs prefill_replicas={prompts} and core=skipping, with engine={values['engine']} and reservation="
+            f"{values['reservation']}: expected core=auto, or plain."
+        )
+    if prompts + values["replicas"] > MOST_SCHEDULERS:
+        raise GapscopeError(
+            f"Knobs prefill_replicas={prompts} and replicas={values['replicas']} make more than {MOST_SCHEDULERS:,} "
+            "schedulers: expected at most so many of them together."
+        )
+    if values["timing"] == "measured" and values["measured_match"] == "order":
+        raise GapscopeError(
+            f"Knob prefill_replicas={prompts}: recorded passes can be taken in their order by one scheduler only; "
+            "expected measured_match=geometry, or prefill_replicas=0."
+        )
+    seats, budget = (values[f"prefill_{name}"] or values[name] for name in OF_PREFILL[1:])
+    if budget < seats:
+        raise GapscopeError(
+            f"A prefill engine has a budget of {budget} tokens for {seats} requests: expected "
+            "prefill_max_num_batched_tokens of at least prefill_max_num_seqs (where 0, those of a decode engine)."
+        )
+
+
 def settle_lookahead(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     """Refuse batches formed ahead, and steps without prompts, where they are not known to work, or have no effect."""
     if values["engine"] != "vllm":
@@ -100,11 +145,11 @@ def settle_lookahead(values: dict[str, Any], changes: Mapping[str, Any]) -> None
             _drop(values, changes, name, f"engine={values['engine']}")
     if values["attention_dp"] == 1:
         _drop(values, changes, "prefill_schedule_interval", "attention_dp=1")
-    if values["async_scheduling"] and values["spec_tokens"]:
-        raise GapscopeError(
-            f"Knobs async_scheduling=true and spec_tokens={values['spec_tokens']}: expected async_scheduling=false, or "
-            "spec_tokens=0."
-        )
+    for name in ("spec_tokens", "prefill_replicas"):
+        if values["async_scheduling"] and values[name]:
+            raise GapscopeError(
+                f"Knobs async_scheduling=true and {name}={values[name]}: expected async_scheduling=false, or {name}=0."
+            )
     if values["async_scheduling"] and values["timing"] == "measured" and values["measured_match"] == "order":
         raise GapscopeError(
             "Knob async_scheduling=true: recorded passes in their order already have the host time that was left; "

@@ -255,7 +255,25 @@ def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:
 def _topology(values: Mapping[str, Any]) -> dict[str, Any]:
     """What stands where: how many engines, and who sends them their requests."""
     topology = {"replicas": values["replicas"], "serving": "aggregated", "attention_dp": values["attention_dp"]}
+    if values["prefill_replicas"]:
+        topology |= {
+            "serving": "prefill/decode",
+            "prefill_workers": _prefill_workers(values),
+            "decode_workers": values["replicas"],
+            "kv_transfer": {
+                **{name: values[name] for name in ("kv_bytes_per_token", "transfer_gb_s", "transfer_latency_us")},
+                "sent": f"{values['transfer_bytes']} tokens of the prompt",
+                "reserved first": values["transfer_hold"],
+            },
+        }
     return topology if values["replicas"] == 1 else {**topology, "router": values["router"]}
+
+
+def _prefill_workers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """How many there are, who sends them requests, and their limits where they have their own."""
+    own = {name: values[f"prefill_{name}"] for name in knob_table.OF_PREFILL if values[f"prefill_{name}"]}
+    router = {"router": values["prefill_router"]} if values["prefill_replicas"] > 1 else {}
+    return {"replicas": values["prefill_replicas"], **router, **own}
 
 
 def _speculation(values: Mapping[str, Any]) -> dict[str, Any]:

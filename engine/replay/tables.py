@@ -16,8 +16,8 @@ from engine.replay.chunks import chunks, ranges
 from engine.replay.events import kv_events
 from engine.replay.priced import Priced, priced
 from engine.replay.result import Ints, ReplayResult
-from engine.replay.workers import Workers, worker_names
-from engine.serving.cluster import WORKER_COLUMNS, within
+from engine.replay.workers import Workers, pool_sizes, worker_names
+from engine.serving.cluster import NO_TIME, WORKER_COLUMNS, within
 from engine.serving.members import Members, members
 from engine.timing.contract import PassTimes
 
@@ -145,6 +145,7 @@ class Tables:
         order = self._workers.order
         rows: Ints | slice = slice(first, last) if order is None else order[first:last]
         passes = {name: column[rows] for name, column in self.result.record.passes.items()}
+        worker = passes.get("worker", np.zeros(last - first, np.int64))
         times, names = self.times, [name for name in passes if name not in WORKER_COLUMNS]
         columns = {name: numbers(passes[name]) for name in names if not name.startswith("var_") and "_var_" not in name}
         for name in (
@@ -164,7 +165,7 @@ class Tables:
             **self._workers.of_passes(rows),
             "phase": coded(np.maximum(phase, 0), [p.name for p in phases]),
             "duration_ns": numbers(passes["end_ns"] - passes["start_ns"]),
-            "kv_blocks_total": numbers(np.full(last - first, usable_blocks(self.result.knobs["kv_blocks"]), np.int64)),
+            "kv_blocks_total": numbers(pool_sizes(self.result.knobs)[worker]),
             "period_ns": numbers(passes["period_ns"], passes["period_ns"] >= 0),
             "resolution": coded(times.resolution[rows], RESOLUTIONS),
             "prefill_ns": numbers(times.prefill_ns[rows]),
@@ -227,6 +228,19 @@ class Tables:
         """Every cache event (:mod:`engine.replay.events`)."""
         return kv_events(self.result, self._blocks, self._names, self._workers)
 
+    def transfers(self) -> pa.Table:
+        """One row per request that went, or was to go, from a prefill worker to a decode worker."""
+        rows, names = self.result.record.transfers, worker_names(self.result.knobs)
+        assert rows is not None
+        columns = {
+            "request_id": coded(rows["index"], self._names),
+            "prefill_worker_id": coded(rows["prefill_worker"], names),
+            "decode_worker_id": coded(rows["decode_worker"], names),
+            **{name: numbers(rows[name], rows[name] != NO_TIME) for name in rows if name.endswith("_ns")},
+            "tokens": numbers(rows["tokens"], rows["tokens"] >= 0),
+        }
+        return as_table(columns).take(numbers(np.argsort(self._rank[rows["index"]])))
+
     def coverage(self) -> pa.Table:
         """One row per distinct query to the timing model, with how often it was put and the time that rests on it."""
         queries, times = self._priced.queries, self._priced.answers
@@ -280,11 +294,6 @@ class Tables:
         for index, time in self.result.aborted_ns.items():
             ends[index] = time
         return ends
-
-
-def usable_blocks(kv_blocks: int) -> int:
-    """KV blocks that requests can hold: vLLM keeps one as its null block."""
-    return kv_blocks - 1
 
 
 def _coded(values: Sequence[str]) -> pa.DictionaryArray:

@@ -22,10 +22,27 @@ ONLY_WORKER = "0"
 
 def worker_names(knobs: Mapping[str, Any]) -> tuple[str, ...]:
     """``worker_id`` of each worker of a replay, by number."""
-    replicas = int(knobs.get("replicas", 1))
+    engine, replicas = knobs.get("engine", "vllm"), int(knobs.get("replicas", 1))
+    prompts = int(knobs.get("prefill_replicas", 0))
+    if prompts:
+        pools = (("prefill", prompts), ("decode", replicas))
+        return tuple(f"{engine}-{pool}-{number}" for pool, count in pools for number in range(count))
     if replicas == 1:
         return (ONLY_WORKER,)
-    return tuple(f"{knobs.get('engine', 'vllm')}-{number}" for number in range(replicas))
+    return tuple(f"{engine}-{number}" for number in range(replicas))
+
+
+def usable_blocks(kv_blocks: int) -> int:
+    """KV blocks that requests can hold: vLLM keeps one as its null block."""
+    return kv_blocks - 1
+
+
+def pool_sizes(knobs: Mapping[str, Any]) -> Ints:
+    """KV blocks that requests can hold, by number of the worker."""
+    prompts = int(knobs.get("prefill_replicas", 0))
+    allocated = [knobs.get("prefill_kv_blocks") or knobs["kv_blocks"]] * prompts
+    allocated += [knobs["kv_blocks"]] * int(knobs.get("replicas", 1))
+    return np.array([usable_blocks(blocks) for blocks in allocated], np.int64)
 
 
 class Workers:

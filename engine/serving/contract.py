@@ -30,7 +30,8 @@ class ServedRequest:
     whatever the pool holds (None: what it holds). It is admitted when it would have been with what the pool holds,
     provided that there is room for it with what it was told. Only the plain core can do that. Routers
     read ``session``, a number for all that belongs to one play, and ``spawned_by``, the request that its conversation
-    was spawned from (-1: none).
+    was spawned from (-1: none). With ``keeps_blocks`` its blocks stay held after its last token, until its server is
+    told to let go of them (:class:`Pooled`).
     """
 
     index: int
@@ -40,6 +41,7 @@ class ServedRequest:
     cached_tokens: int | None = None
     session: int = -1
     spawned_by: int = -1
+    keeps_blocks: bool = False
 
 
 @dataclass(slots=True)
@@ -72,7 +74,8 @@ class HostMemory:
 class ServerConfig:
     """What the scheduler and the pool need to know (``engine.knobs`` has help and ranges).
 
-    ``usable_kv_blocks`` is the number of allocated blocks less vLLM's null block.
+    ``usable_kv_blocks`` is the number of allocated blocks less vLLM's null block. ``pooled``: prompts are computed in
+    one pool of servers and decoded in another, and this is a server of one of them (:class:`Pooled`).
     """
 
     usable_kv_blocks: int
@@ -91,6 +94,7 @@ class ServerConfig:
     cache_blocks: int = 0
     host: HostMemory | None = None
     sglang: SglangRules = field(default_factory=SglangRules)
+    pooled: bool = False
     async_scheduling: bool = False
     prefill_schedule_interval: int = 1
 
@@ -171,6 +175,30 @@ class Stepped(Server, Protocol):
         """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
 
 
+@runtime_checkable
+class Pooled(Stepped, Protocol):
+    """A server of a pool that computes prompts, or of one that decodes what came from there.
+
+    Blocks can be held here by requests that neither wait nor run. So :meth:`Stepped.schedule` may find that nobody has
+    room: then it returns a batch of nobody, which is no pass (:meth:`Stepped.complete` must not follow). It is asked
+    once more at once, since somebody may have been preempted in vain, and then when something has come or gone.
+    """
+
+    def release(self, index: int, now_ns: int) -> None:
+        """Let go of the blocks of a request that has finished here and ``keeps_blocks``; others are left alone."""
+
+    def reserve(self, request: ServedRequest, now_ns: int) -> int | None:
+        """Take a seat and blocks for a request whose prompt is computed and whose first token is sampled elsewhere.
+
+        Returns how many tokens of the prompt the pool holds already; None where seat or room is missing, or somebody
+        who was preempted waits. The blocks are for the prompt and the token that is computed first here; :meth:`abort`
+        gives them back.
+        """
+
+    def join(self, index: int, now_ns: int) -> None:
+        """What was reserved for has come: others can hit it from the next pass on that admits, and it decodes."""
+
+
 Columns = dict[str, npt.NDArray[Any]]
 """Named arrays of equal length."""
 
@@ -236,6 +264,13 @@ class ServerRecord:
         ``kind`` (0 copied to the host, 1 forgotten there), ``pass_index, index`` (who let go of blocks, and when: in
         the scheduling of the pass that preempted it, or after its last), ``first_key, num_keys`` (a slice of
         ``host_keys``).
+    transfers (where prompts are computed in one pool and decoded in another; else None)
+        One row per request that reserved at a decode worker or whose computed prompt waited for one, in order of index:
+        ``index, prefill_worker, decode_worker, held_ns`` (prompt computed and first token sampled; its blocks stay
+        held), ``reserved_ns`` (seat and room taken at the destination), ``start_ns, end_ns`` (of the transfer),
+        ``released_ns`` (blocks at the source let go), ``admitted_ns`` (start of its first pass there), ``tokens``
+        (transferred). -1 (in times ``cluster.NO_TIME``): it did not come so far, or was given up. Its client sees the
+        first token at ``end_ns``. Its first pass at the decode worker is the beginning of a stretch, and a decode.
     event_keys, host_keys
         Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the
         run (``engine.serving.record.private_key``).
@@ -253,3 +288,4 @@ class ServerRecord:
     host_events: Columns = field(default_factory=dict)
     host_keys: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     verify_width: int = 1
+    transfers: Columns | None = None

@@ -132,6 +132,10 @@ class PlainServer:
         Raises:
             GapscopeError: it has no token to compute or to sample, or can never fit the pool.
         """
+        self._waiting.append(self._known(request, now_ns))
+
+    def _known(self, request: ServedRequest, now_ns: int) -> Request:
+        """The state of a request that is new here."""
         self._num_indices = max(self._num_indices, request.index + 1)
         check_fits(request, self.config)
         most = (request.prompt_tokens + request.output_tokens - 1) // self.config.block_size
@@ -140,7 +144,7 @@ class PlainServer:
         lengths = request.prompt_tokens, request.output_tokens
         state = Request(request.index, *lengths, keys, now_ns, request.cached_tokens)
         self._requests[request.index] = state
-        self._waiting.append(state)
+        return state
 
     def abort(self, index: int, now_ns: int) -> None:
         """Drop a waiting or running request and free its blocks; a finished one is left alone."""
@@ -323,11 +327,17 @@ class PlainServer:
             request.computed = computed
         else:
             self._fill(request, computed)
+        self._enter(request, len(hits), request.computed, now_ns, ahead, restored)
+
+    def _enter(
+        self, request: Request, hit_blocks: int, cached_tokens: int, now_ns: int, ahead: int = 0, restored: int = 0
+    ) -> None:
+        """A request that has its blocks runs from this pass on."""
         request.seq = len(self._admissions)
         pass_index = len(self._passes)
         if request.admissions == 0:
             request.first_admit_ns, request.first_admit_pass = now_ns, pass_index
-            request.cached_tokens = request.computed
+            request.cached_tokens = cached_tokens
         self._admissions.append(
             (
                 request.index,
@@ -335,8 +345,8 @@ class PlainServer:
                 request.admissions,
                 pass_index,
                 now_ns,
-                request.computed,
-                len(hits),
+                cached_tokens,
+                hit_blocks,
                 request.admissions > 0,
                 ahead,
                 *((restored,) if self.config.host else ()),
@@ -421,6 +431,10 @@ class PlainServer:
     def _depart(self, request: Request, end_ns: int) -> None:
         """A running request has sampled its last token: its seat is free, and its blocks."""
         self._running.remove(request)
+        self._retire(request, end_ns)
+
+    def _retire(self, request: Request, end_ns: int) -> None:
+        """Let go of a request that has sampled its last token."""
         self._release(request, end_ns)
 
     def _release(self, request: Request, now_ns: int) -> None:
@@ -436,7 +450,7 @@ class PlainServer:
         Raises:
             AssertionError: they disagree (a defect of the program).
         """
-        self.pool.check_integrity([request.blocks for request in self._running])
+        self.pool.check_integrity([request.blocks for request in self._holders()])
         for request in self._running:
             assert len(request.blocks) >= self._blocks(request.computed), "blocks do not hold the computed tokens"
             spare = len(request.blocks) - self._blocks(request.computed + self._drafts)
@@ -444,6 +458,10 @@ class PlainServer:
             assert 0 < request.computed < request.known, "a running request has nothing to compute"
         assert not any(request.blocks for request in self._waiting), "a waiting request holds blocks"
         assert len(self._running) <= self.config.max_num_seqs, "more run than may"
+
+    def _holders(self) -> list[Request]:
+        """Requests that may hold blocks."""
+        return self._running
 
     # -- the record --------------------------------------------------------------------------------------------
 

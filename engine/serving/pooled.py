@@ -1,4 +1,4 @@
-"""The plain core in a pool of its own: prompts whose blocks are kept for the way, decodes whose prompts come from it."""
+"""The plain core in a pool of its own: it keeps prompts for their way, or decodes what came on it."""
 
 from __future__ import annotations
 

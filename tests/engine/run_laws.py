@@ -7,7 +7,7 @@ the cache events with one set of holders per block. Each law returns sentences o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any
@@ -260,16 +260,27 @@ class _Pool:
             self.copies[content].append(block)
 
 
-def pool(run: Run) -> Iterator[str]:
+Reserved = tuple[int, str, list[int], int]
+"""When a decode worker took blocks for whom: content that it held already, and how many blocks besides."""
+
+
+def pool(run: Run, reserved: Sequence[Reserved] = ()) -> Iterator[str]:
     """Referenced and free make the pool; content is held by a block; what is referenced is not evicted or stored anew.
 
-    Plays every pass: who was let go before it, its events in their order, and the blocks that its members need.
+    Plays every pass: who was let go or reserved before it, its events in their order, and the blocks that its members
+    need.
     """
     found = _Pool()
+    coming, came = list(reserved), {name for _, name, _, _ in reserved}
     events = {at: list(rows) for at, rows in groupby(run.kv_events, key=lambda row: row["pass_index"])}
     going = sorted((row["released_ns"], row["request_id"]) for row in run.requests if row["released_ns"] is not None)
     for row in run.passes:
-        while going and going[0][0] <= row["start_ns"]:
+        while (going and going[0][0] <= row["start_ns"]) or (coming and coming[0][0] <= row["start_ns"]):
+            if coming and not (going and going[0][0] <= coming[0][0]):
+                _, name, content, count = coming.pop(0)
+                yield from found.hit({"request_id": name, "block_hashes": content, "pass_index": row["pass_index"]})
+                found.tables.setdefault(name, []).extend(_Block({name}) for _ in range(count))
+                continue
             released, name = going.pop(0)
             found.let_go(name, released)
         for event in events.get(row["pass_index"], []):
@@ -277,6 +288,8 @@ def pool(run: Run) -> Iterator[str]:
                 continue
             if event["kind"] == "preempt":
                 found.let_go(event["request_id"], row["start_ns"])
+            elif event["kind"] == "hit" and event["request_id"] in came:
+                continue  # what it hit when it reserved
             elif event["kind"] in ("hit", "readmit"):
                 yield from found.hit(event)
             elif event["kind"] == "evict":

@@ -15,7 +15,6 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from engine.errors import GapscopeError
 from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.replica import NEVER, Replica
 from engine.serving.cluster.routers import Router
@@ -100,7 +99,7 @@ class _Event(NamedTuple):
     is_transfer: bool
     replica: int
     order: int
-    index: int
+    request: int
     finished: Finished | None
 
 
@@ -180,7 +179,7 @@ class Disaggregated:
         state = self._requests[index]
         if state.stage == _Stage.OVER or state.gone:
             return
-        ending = [event for event in self._events if event.index == index and event.finished is not None]
+        ending = [event for event in self._events if event.request == index and event.finished is not None]
         if ending:  # its last pass in this pool is under way: it is over with that
             state.gone = True
             self.dropped_ns[index] = ending[0].time_ns
@@ -229,7 +228,7 @@ class Disaggregated:
 
     def _prefilled(self, state: _Request, done: Finished) -> list[Finished]:
         """A prompt is computed; returns what its client is told."""
-        index, now = done.index, done.end_ns
+        now = done.end_ns
         self._in_flight[state.prefill] -= 1
         state.cached_tokens = done.cached_tokens
         if state.served.output_tokens == 1:
@@ -311,7 +310,7 @@ class Disaggregated:
 
     def _happen(self, event: _Event) -> list[Finished]:
         """A pass or a transfer ends; returns what clients are told."""
-        state = self._requests[event.index]
+        state = self._requests[event.request]
         done = event.finished
         if done is None:
             if state.stage == _Stage.SENT:  # not given up meanwhile

@@ -23,6 +23,10 @@ class Log:
         ``index, ordinal, pass_index, hit_blocks``; the row number is the ``seq``.
     preemptions
         ``index, pass_index, num_blocks, known_tokens``.
+    reserves
+        ``pass_index, index, blocks`` taken between two passes, before the one named, for who is still to come.
+    joins
+        ``seq, blocks`` of who came with its prompt computed: registered when it runs, and taken before.
     stretches, stretch_ends
         ``index, seq, first_pass, computed_after_first``, and the last pass of each.
     bursts
@@ -39,8 +43,10 @@ class Log:
         "chunks",
         "copies",
         "durations",
+        "joins",
         "num_admissions",
         "preemptions",
+        "reserves",
         "restarts",
         "restores",
         "segments",
@@ -59,6 +65,8 @@ class Log:
         self.num_admissions = 0
         self.preemptions: list[int] = []
         self.restores: list[int] = []
+        self.reserves: list[int] = []
+        self.joins: list[int] = []
         self.stretches: list[int] = []
         self.stretch_ends: list[int] = []
         self.bursts: dict[int, npt.NDArray[np.int64]] = {}

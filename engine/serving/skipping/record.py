@@ -10,7 +10,7 @@ import numpy as np
 from engine.serving.contract import Columns, ServerConfig, ServerRecord
 from engine.serving.host_tier import HostTier
 from engine.serving.record import population_variance
-from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat
+from engine.serving.skipping.arrays import Flags, Ints, add_up, ceil_div, flat
 from engine.serving.skipping.events import build_events
 from engine.serving.skipping.growth import Growth, Verified, burst_growth, steady_growth, verifications
 from engine.serving.skipping.log import Log
@@ -37,6 +37,8 @@ def build_record(
     stretches["last_pass"] = np.array(log.stretch_ends, np.int64)
     admissions = _admissions(log, config, start)
     chunks["restored"] = _restored(chunks, admissions)
+    chunks["joined"], chunks["prepaid"] = _joined(log, chunks, admissions, config.block_size)
+    reserves = flat(("pass_index", "index", "count"), log.reserves)
     preemptions = flat(("index", "pass_index", "num_blocks", "known"), log.preemptions)
     verified = None
     if config.speculation is None:
@@ -47,8 +49,8 @@ def build_record(
     passes = {"start_ns": start, "end_ns": end, "period_ns": period}
     passes |= _batches(log, chunks, admissions, growth, verified, facts)
     passes |= _queues(facts, admissions, preemptions, len(start))
-    passes["kv_blocks_cached"] = _cached(log, pool, config, chunks, growth)
-    events, event_keys = build_events(pool, config, chunks, stretches, growth, requests)
+    passes["kv_blocks_cached"] = _cached(log, pool, config, chunks, reserves, growth)
+    events, event_keys = build_events(pool, config, chunks, reserves, stretches, growth, requests)
     return ServerRecord(
         passes=passes,
         requests=_requests(facts, admissions, preemptions, stretches, verified),
@@ -104,6 +106,21 @@ def _restored(chunks: Columns, admissions: Columns) -> Ints:
     return np.where(is_first, admissions["restored_blocks"][seq], 0)
 
 
+def _joined(log: Log, chunks: Columns, admissions: Columns, block_size: int) -> tuple[Flags, Ints]:
+    """Which chunks are the first of who came with a computed prompt, and how many of their blocks were taken before.
+
+    What came is registered with the chunk, like what is restored.
+    """
+    joins, seq = flat(("seq", "blocks"), log.joins), chunks["seq"]
+    came = np.full(len(admissions["seq"]), -1, np.int64)
+    came[joins["seq"]] = joins["blocks"]
+    joined = (came[seq] >= 0) & (chunks["pass_index"] == admissions["pass_index"][seq])
+    chunks["restored"] += np.where(joined, came[seq], 0)
+    before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
+    own = ceil_div(after, block_size) - ceil_div(before, block_size)
+    return joined, np.where(joined, own + chunks["restored"], 0)
+
+
 def _admissions(log: Log, config: ServerConfig, start_ns: Ints) -> Columns:
     rows = flat(("index", "ordinal", "pass_index", "hit_blocks"), log.admissions)
     found = rows["hit_blocks"]
@@ -152,9 +169,9 @@ def _batches(
     before, tokens, known = chunks["computed_before"], chunks["scheduled_tokens"], chunks["known"]
     completes = before + tokens == known
     outputs += add_up(chunks["pass_index"][completes], 1, num_passes)
-    # The last token of a request that was resumed in an earlier pass counts as a decode.
+    # The last token of a request that was resumed in an earlier pass counts as a decode, and the first of who joined.
     odd = (tokens == 1) & (before == known - 1) & (known > facts["prompt_tokens"][chunks["index"]])
-    odd &= chunks["pass_index"] != admissions["pass_index"][chunks["seq"]]
+    odd &= (chunks["pass_index"] != admissions["pass_index"][chunks["seq"]]) | chunks["joined"]
     at = chunks["pass_index"][odd]
     decodes += add_up(at, 1, num_passes)
     context += add_up(at, before[odd], num_passes)
@@ -222,7 +239,9 @@ def _waiting(since: Ints, until: Ints, tokens: Ints, num_passes: int) -> tuple[I
     return sums(1), sums(tokens), sums(tokens * tokens)
 
 
-def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, growth: Growth) -> Ints:
+def _cached(
+    log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, reserves: Columns, growth: Growth
+) -> Ints:
     """Distinct content held after each pass was scheduled: what was registered less what was evicted."""
     num_passes = len(log.starts)
     if not config.prefix_caching:
@@ -230,8 +249,9 @@ def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, grow
     size, at = config.block_size, chunks["pass_index"]
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
     restored = chunks["restored"]
-    taken = ceil_div(after, size) - ceil_div(before, size) + restored
-    taken_by = np.cumsum(growth.opened_in(num_passes) + add_up(at, taken, num_passes))
+    taken = ceil_div(after, size) - ceil_div(before, size) + restored - chunks["prepaid"]
+    reserved = add_up(reserves["pass_index"], reserves["count"], num_passes + 1)[:num_passes]
+    taken_by = np.cumsum(growth.opened_in(num_passes) + add_up(at, taken, num_passes) + reserved)
     copies = flat(("pass_index", "blocks"), log.copies)
     registered = growth.filled_in(num_passes) + add_up(at, after // size - before // size + restored, num_passes)
     cached = np.cumsum(registered - add_up(copies["pass_index"], copies["blocks"], num_passes))

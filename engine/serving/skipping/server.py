@@ -96,6 +96,10 @@ class SkippingServer:
                 f"Request {request.index} says how many tokens it reuses: the skipping core takes what its pool holds; "
                 "set core to plain."
             )
+        self._waiting.append(self._known(request, now_ns))
+
+    def _known(self, request: ServedRequest, now_ns: int) -> ScheduledRequest:
+        """The state of a request that is new here."""
         index = request.index
         if index >= self._num_indices:
             self._num_indices = index + 1
@@ -112,7 +116,7 @@ class SkippingServer:
             if state.tail is not None:
                 state.tail.ends += 1
         self._requests[index] = state
-        self._waiting.append(state)
+        return state
 
     def abort(self, index: int, now_ns: int) -> None:
         """Drop a waiting or running request and free its blocks; a finished one is left alone."""
@@ -235,8 +239,7 @@ class SkippingServer:
                     odd_decode = True
                 self._partial = None
         if not (preempted or holds):
-            if self._waiting:
-                self._admit_waiting(now_ns, budget, work)
+            self._take_on(now_ns, budget, work)
             self._short = bool(self._waiting)
 
         prefills = len(work)
@@ -275,6 +278,11 @@ class SkippingServer:
         if not finishes or finishes[0][0] >= self._next_pass:
             return []
         return self._finish(self._log.starts[-1] + self._log.durations[-1])
+
+    def _take_on(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
+        """Whoever is to run from this pass on."""
+        if self._waiting:
+            self._admit_waiting(now_ns, budget, work)
 
     def _admit_waiting(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
         """First come, first served: the head of the queue holds up the rest."""
@@ -426,7 +434,12 @@ class SkippingServer:
 
     def _leave(self, request: ScheduledRequest, now_ns: int) -> int:
         """Take a running request out and release its blocks; returns how many these were."""
-        pool = self.pool
+        blocks, keyed = self._take_out(request)
+        self._give_back(request, blocks, keyed, now_ns)
+        return blocks
+
+    def _take_out(self, request: ScheduledRequest) -> tuple[int, int]:
+        """Take out a running request; returns how many blocks it holds, and how many of them with content."""
         if request.decoding:
             blocks, fixed = self._end_stretch(request, self._next_pass - 1)
         else:
@@ -439,6 +452,13 @@ class SkippingServer:
             if keyed > request.keyed:
                 self._content.register(request, keyed, self._next_pass - 1)
             self._content.unclaim(request)
+        del self._running[request.seq]
+        return blocks, keyed
+
+    def _give_back(self, request: ScheduledRequest, blocks: int, keyed: int, now_ns: int) -> None:
+        """Release the blocks of a request, of which the first ``keyed`` have content."""
+        pool = self.pool
+        if request.total_blocks:
             pool.release(request.held, keyed, now_ns)
             request.held = []
             if self._host is not None:
@@ -446,9 +466,7 @@ class SkippingServer:
         # Blocks without content go to the front of the free list.
         pool.blank += blocks - keyed
         pool.free += blocks - keyed
-        del self._running[request.seq]
         self._head_is_blocked = False
-        return blocks
 
     def _log_passes(self, used_before: int) -> None:
         """Open a segment: the passes from the next one on, until another is opened, are alike."""
