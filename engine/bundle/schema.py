@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 KINDS = ("measured", "replay", "sweep", "imported_summary")
 PHASES = ("primer", "warmup", "profile", "grace", "drain", "cooldown")
 STATUSES = ("ok", "error", "rejected", "canceled", "in_flight", "never_issued")
-EVENT_KINDS = ("hit", "store", "evict", "clear", "preempt", "readmit")
+EVENT_KINDS = ("hit", "store", "evict", "clear", "preempt", "readmit", "restore")
 REPORTED_SCOPES = ("run", "warmup", "slice", "server", "gpu", "repeats")
 TELEMETRY_KINDS = ("server", "gpu", "network")
 PARITY_CHECKS = ("dispatch", "loop")
@@ -206,6 +206,7 @@ TABLES: dict[str, Table] = {
             ("dp_rank", _i64),
             ("cached_tokens", _i64),
             ("hit_blocks", _i64),
+            ("restored_blocks", _i64),
             ("is_readmission", pa.bool_()),
             ("waiting_ahead", _i64),
         ],
