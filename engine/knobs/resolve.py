@@ -12,6 +12,7 @@ from engine.knobs.settle import (
     settle_client,
     settle_disaggregation,
     settle_engine,
+    settle_host,
     settle_lookahead,
     settle_speculation,
     settle_topology,
@@ -56,6 +57,7 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
             values[name] = BY_NAME[name].default
     settle_client(values, changes)
     settle_engine(values, changes)
+    settle_host(values, changes)
     if values["engine"] != "sglang" and values["max_num_batched_tokens"] < values["max_num_seqs"]:
         raise GapscopeError(
             f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "

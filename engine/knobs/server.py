@@ -276,4 +276,25 @@ KNOBS: tuple[Knob, ...] = (
         0,
         1_000_000_000,
     ),
+    Knob(
+        "host_kv_blocks",
+        int,
+        0,
+        "capacity",
+        "vllm: blocks of host memory, where every full block is kept that a request let go of, least recently used out "
+        "first; a prompt takes from there what follows its hits; 0: none",
+        "blocks",
+        0,
+        1_000_000_000,
+    ),
+    Knob(
+        "host_link_gb_s",
+        float,
+        32.0,
+        "capacity",
+        "bandwidth at which host memory is loaded, before the batch of the pass that admits; 0: any amount at once",
+        "GB/s",
+        0,
+        1_000_000,
+    ),
 )

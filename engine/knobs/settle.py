@@ -104,8 +104,10 @@ def settle_disaggregation(values: dict[str, Any], changes: Mapping[str, Any]) ->
     prompts = values["prefill_replicas"]
     if not prompts:
         for knob in KNOBS:
-            if knob.group == "disaggregation":
+            if knob.group == "disaggregation" and knob.name != "kv_bytes_per_token":
                 _drop(values, changes, knob.name, "prefill_replicas=0")
+        if not values["host_kv_blocks"]:  # never refused, as it is a fact that recordings hold
+            values["kv_bytes_per_token"] = BY_NAME["kv_bytes_per_token"].default
         return
     if prompts == 1:
         _drop(values, changes, "prefill_router", "prefill_replicas=1")
@@ -219,6 +221,30 @@ def settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             f"Knob chunked_prefill_size={values['chunked_prefill_size']} is less than a block: expected at least "
             f"block_size={values['block_size']}, or 0 for prompts in one piece."
         )
+
+
+_WITH_HOST: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("engine", ("vllm",)),
+    ("prefix_caching", (True,)),
+    ("policy", ("fcfs",)),
+    ("cache_blocks", (0,)),
+    ("prefill_replicas", (0,)),
+)
+"""Knobs of servers, and the values with which they can have host memory."""
+
+
+def settle_host(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse host memory where it is not known how it is used; its link has no effect without it."""
+    blocks = values["host_kv_blocks"]
+    if not blocks:
+        _drop(values, changes, "host_link_gb_s", "host_kv_blocks=0")
+        return
+    for name, known in _WITH_HOST:
+        if values[name] not in known:
+            raise GapscopeError(
+                f"Knobs host_kv_blocks={blocks} and {name}={_said(values[name])}: no rule for that is known here; "
+                f"expected {name}={_said(known[0])}, or host_kv_blocks=0."
+            )
 
 
 def _drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:

@@ -18,7 +18,7 @@ from engine.replay.identity import About, changed_knobs, identity_of, knobs_from
 from engine.replay.origin import move_back
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
-from engine.replay.workers import usable_blocks
+from engine.replay.workers import host_memory, usable_blocks
 from engine.serving import make_server
 from engine.serving.cluster import Cluster, Disaggregated, behind_router, disaggregated, in_lockstep
 from engine.serving.contract import Server, ServerConfig
@@ -107,6 +107,7 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
         reservation=values["reservation"],
         eviction=values["eviction"],
         cache_blocks=values["cache_blocks"],
+        host=host_memory(values),
         async_scheduling=values["async_scheduling"],
         prefill_schedule_interval=values["prefill_schedule_interval"],
         pooled=values["prefill_replicas"] > 0,

@@ -16,7 +16,7 @@ from engine.replay.chunks import chunks, ranges
 from engine.replay.events import kv_events
 from engine.replay.priced import Priced, priced
 from engine.replay.result import Ints, ReplayResult
-from engine.replay.workers import Workers, pool_sizes, worker_names
+from engine.replay.workers import Workers, host_memory, pool_sizes, worker_names
 from engine.serving.cluster import NO_TIME, WORKER_COLUMNS, within
 from engine.serving.members import Members, members
 from engine.timing.contract import PassTimes
@@ -64,6 +64,18 @@ class Tables:
     @cached_property
     def _steps(self) -> dict[str, Ints]:
         return self._workers.steps()
+
+    @cached_property
+    def _loaded(self) -> Ints:
+        """What each pass lasted for the blocks that were loaded from the host for it."""
+        record, memory = self.result.record, host_memory(self.result.knobs)
+        loaded = np.zeros(self.result.num_passes, np.int64)
+        if memory is not None:
+            blocks = np.zeros_like(loaded)
+            np.add.at(blocks, record.admissions["pass_index"], record.admissions["restored_blocks"])
+            some = np.flatnonzero(blocks)
+            loaded[some] = [memory.restore_ns(count) for count in blocks[some].tolist()]
+        return loaded
 
     @cached_property
     def _blocks(self) -> Blocks:
@@ -172,8 +184,11 @@ class Tables:
             "decode_ns": numbers(times.decode_ns[rows]),
             "overhead_ns": numbers(times.overhead_ns[rows]),
         }
+        loaded = self._loaded[rows]
+        if self.result.knobs["host_kv_blocks"]:
+            columns["transfer_ns"] = numbers(loaded)
         if self.result.knobs["attention_dp"] > 1:
-            columns["wait_ns"] = numbers(passes["end_ns"] - passes["start_ns"] - times.total_ns[rows])
+            columns["wait_ns"] = numbers(passes["end_ns"] - passes["start_ns"] - times.total_ns[rows] - loaded)
         if self.result.knobs["record_members"]:
             batch = self._members(first, last)
             fields = {
@@ -212,14 +227,12 @@ class Tables:
     def admissions(self) -> pa.Table:
         """One row per admission, first or again."""
         rows = self.result.record.admissions
+        named = ("ordinal", "time_ns", "cached_tokens", "hit_blocks", "is_readmission", "waiting_ahead")
         columns = {
             "request_id": coded(rows["index"], self._names),
             "pass_index": numbers(self._workers.row[rows["pass_index"]]),
             **self._workers.of_passes(rows["pass_index"]),
-            **{
-                name: numbers(rows[name])
-                for name in ("ordinal", "time_ns", "cached_tokens", "hit_blocks", "is_readmission", "waiting_ahead")
-            },
+            **{name: numbers(rows[name]) for name in (*named, "restored_blocks") if name in rows},
         }
         order = np.lexsort((self._rank[rows["index"]], rows["time_ns"]))
         return as_table(columns).take(numbers(order))

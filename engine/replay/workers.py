@@ -14,7 +14,7 @@ import pyarrow as pa
 from engine.arrays import coded, numbers
 from engine.replay.result import Ints
 from engine.serving.cluster import pass_ranges
-from engine.serving.contract import ServerRecord
+from engine.serving.contract import HostMemory, ServerRecord
 
 ONLY_WORKER = "0"
 """``worker_id`` where there is one worker; its only rank is 0."""
@@ -35,6 +35,13 @@ def worker_names(knobs: Mapping[str, Any]) -> tuple[str, ...]:
 def usable_blocks(kv_blocks: int) -> int:
     """KV blocks that requests can hold: vLLM keeps one as its null block."""
     return kv_blocks - 1
+
+
+def host_memory(values: Mapping[str, Any]) -> HostMemory | None:
+    """What the knobs say of host memory: a block takes its bytes over the bandwidth (1 GB/s is a byte per ns)."""
+    blocks, gb_s = values["host_kv_blocks"], values["host_link_gb_s"]
+    size = values["block_size"] * values["kv_bytes_per_token"]
+    return HostMemory(blocks, size / gb_s if gb_s else 0.0) if blocks else None
 
 
 def pool_sizes(knobs: Mapping[str, Any]) -> Ints:
