@@ -27,7 +27,7 @@ from engine.traces import (
 )
 from engine.traces.cache import TraceCache
 from engine.traces.check import check_trace
-from engine.traces.files import Head, head_of, name_of, read_given, unpacked
+from engine.traces.files import Head, digest_of, head_of, name_of, read_given, unpacked
 from engine.traces.prompt_ids import share_beginnings
 from engine.traces.tree import Trace
 
@@ -84,13 +84,14 @@ def load_trace(path: Path, read_as: Mapping[str, str] | None = None, cache: Trac
             that can be read in the ways asked for.
     """
     path, read_as = Path(path), _decided(read_as or {})
+    found = cache.find(digest_of(path), read_as, name_of(path)) if cache else None
+    if found is not None:
+        return found
     given = read_given(path)
     digest = hashlib.sha256(given).hexdigest()
-    trace = cache.find(digest, read_as, name_of(path)) if cache else None
-    if trace is None:
-        trace = _parsed(path, given, digest, read_as)
-        if cache and trace.digest == digest:  # else it is compact already
-            cache.keep(trace, name_of(path))
+    trace = _parsed(path, given, digest, read_as)
+    if cache and trace.digest == digest:  # else it is compact already
+        cache.keep(trace, name_of(path))
     return trace
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -43,6 +44,21 @@ def read_given(path: Path) -> bytes:
     if path.is_dir():
         return b"\n".join(line for _, lines in _folder(path) for line in lines)
     return _bytes(path)
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of what :func:`read_given` reads, without holding a file in memory.
+
+    Raises:
+        GapscopeError: as :func:`read_given`.
+    """
+    if path.is_dir():
+        return hashlib.sha256(read_given(path)).hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def head_of(data: bytes) -> Head:
@@ -153,7 +169,11 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise GapscopeError(f"Trace {path} cannot be read ({error.strerror}).") from None
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> GapscopeError:
+    return GapscopeError(f"Trace {path} cannot be read ({error.strerror}).")
 
 
 def unpacked(path: Path, data: bytes) -> bytes:

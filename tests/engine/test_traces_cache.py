@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -159,13 +160,27 @@ def test_a_run_is_the_same_with_and_without(tmp_path: Path, parsed: list[str]) -
     assert runs[0] == runs[1] == runs[2]
 
 
-def test_many_at_once(tmp_path: Path) -> None:
-    file = mooncake(tmp_path / "w.jsonl")
-    trace, store = load_trace(file), tmp_path / "store"
+def _load_often(file: str, store: str, most_bytes: int) -> list[Trace]:
+    return [load_trace(Path(file), cache=TraceCache(Path(store), most_bytes)) for _ in range(12)]
+
+
+@pytest.mark.parametrize("kind", ["processes", "threads"])
+def test_many_at_once(tmp_path: Path, kind: str) -> None:
+    files = [mooncake(tmp_path / f"{turns}.jsonl", turns=turns) for turns in (3, 4)]
+    expected, store = [load_trace(file) for file in files], tmp_path / "store"
     store.mkdir()
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda n: load_trace(file, cache=TraceCache(store, 4000 * (n % 2 + 1))), range(24)))
-    assert all(other == trace for other in found)
+    load_trace(files[0], cache=TraceCache(store))
+    room = int(1.5 * size_of(store)[1])  # one of both at a time
+    make: Executor = (
+        ThreadPoolExecutor(2) if kind == "threads" else ProcessPoolExecutor(2, mp_context=get_context("spawn"))
+    )
+    with make as pool:
+        for found, trace in zip(
+            pool.map(_load_often, map(str, files), [str(store)] * 2, [room] * 2), expected, strict=True
+        ):
+            assert all(other == trace for other in found)
+    assert not list((store / "compiled").glob(".*"))
+    assert size_of(store)[1] <= room
 
 
 def weka(path: Path) -> Path:
