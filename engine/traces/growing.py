@@ -14,7 +14,7 @@ import orjson
 from engine.traces.fields import hash_ids_of
 
 _NAME = b'"hash_ids"'
-_SHORT = 512
+_SHORT = 1024
 """Bytes of a row that is parsed as fast as it is looked at."""
 
 

@@ -99,7 +99,7 @@ def begins_with(ids: Sequence[int], before: Sequence[int]) -> bool:
 def share_beginnings(trace: Trace) -> None:
     """Let the prompts of each conversation, and of those that it spawned, be beginnings of one array where they are."""
     for play in trace.plays:
-        turns = {c.conversation_id: c.turns for c in play.conversations}
+        turns = {c.conversation_id: c.turns for c in play.conversations} if len(play.conversations) > 1 else {}
         for conversation in play.conversations:
             before = None
             if conversation.parent is not None and conversation.after_turn is not None:

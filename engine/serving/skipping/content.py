@@ -72,7 +72,8 @@ class Content:
                 node.writers.append(request)
             else:
                 node.writers = [request]
-            if node.runs and any(run.end > keyed for run in node.runs):
+            runs = node.runs
+            if runs and (runs[-1].end > keyed or (node.overlapping and any(run.end > keyed for run in runs))):
                 self._contest(request)
         request.cursor = at
 

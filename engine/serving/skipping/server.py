@@ -460,7 +460,6 @@ class SkippingServer:
         pool = self.pool
         if request.total_blocks:
             pool.release(request.held, keyed, now_ns)
-            request.held = []
             if self._host is not None:
                 self._host.keep(request.content(0, keyed), request.index)
         # Blocks without content go to the front of the free list.
