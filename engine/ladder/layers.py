@@ -144,7 +144,7 @@ class Pair:
         if _schedulers(layers.values) > 1:
             raise GapscopeError(
                 f"The prediction has {_schedulers(layers.values)} schedulers, and recorded batches are formed by one: "
-                "expected a prediction with replicas=1 and attention_dp=1."
+                "expected a prediction with replicas=1, attention_dp=1 and prefill_replicas=0."
             )
         batches, left = recorded_batches(self.measured, load.index)
         return replace(layers, batches=batches, left=layers.left + left)
@@ -158,7 +158,7 @@ class Pair:
 
 
 def _schedulers(values: Mapping[str, Any]) -> int:
-    return int(values["replicas"]) * int(values["attention_dp"])
+    return int(values["replicas"]) * int(values["attention_dp"]) + int(values["prefill_replicas"])
 
 
 def _check(measured: Bundle, base: Bundle) -> None:
