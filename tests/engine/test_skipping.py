@@ -1,5 +1,6 @@
 """The skipping core against the plain one, whole record by whole record, and by hand where that is possible."""
 
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -107,6 +108,39 @@ def test_records_are_equal_under_speculation_when_answers_depend_on_their_order(
     both(speculating(random_case(seed), seed), MoodyTiming)
 
 
+def test_records_are_equal_with_several_prompts_under_way():
+    preempted = evicted = together = 0
+    for seed in range(200):
+        case, draw = random_case(seed), random.Random(seed)
+        budget = case.config.max_num_batched_tokens
+        config = replace(
+            case.config,
+            max_num_batched_tokens=budget + draw.choice((0, 0, 7, 40)),
+            long_prefill_token_threshold=draw.choice((1, 2, 3, 5, 17, max(1, budget // 3), max(1, budget - 1))),
+        )
+        record = both(replace(case, config=config), draw.choice((LinearTiming, MoodyTiming)))
+        preempted += len(record.preemptions["index"])
+        evicted += np.count_nonzero(record.events["kind"] == 1)
+        together = max(together, int(np.bincount(record.prefill_chunks["pass_index"]).max()))
+        assert record.prefill_chunks["scheduled_tokens"].max() <= config.long_prefill_token_threshold
+    assert min(preempted, evicted) > 500
+    assert together > 8
+
+
+def test_short_prompts_pass_a_long_one_by_hand():
+    # Chunks of at most 4 tokens, 10 a pass. 0 has 12 prompt tokens: three passes. 1 (6) goes beside it in two, 2 (2)
+    # fits into what is left of the first, and decodes behind both.
+    load = Load([(0, request(0, 12, 2)), (0, request(1, 6, 2)), (0, request(2, 2, 4))])
+    for core in (PlainServer, SkippingServer):
+        record, _ = drive(core(small_config(seats=8, budget=10, threshold=4), LinearTiming()), load)
+        assert batches(record) == [
+            [(0, 0, 4), (1, 0, 4), (2, 0, 2)],
+            [(0, 4, 4), (1, 4, 2), (2, 2, 1)],
+            [(0, 8, 4), (1, 6, 1), (2, 3, 1)],
+            [(0, 12, 1), (2, 4, 1)],
+        ]
+
+
 def test_drafts_by_hand():
     # Two drafts, the first always accepted, the second never: 2 tokens a pass. 8 prompt, 6 output tokens: the prefill
     # samples 1, then 2, 2 and the last 1 of 2. Blocks of 4: before the passes 8, 10 and 12 tokens are computed, and 3
@@ -188,10 +222,11 @@ def test_the_last_released_content_goes_last_and_a_tail_before_its_head():
 
 
 def test_a_configuration_it_cannot_serve_is_told_and_left_to_the_plain_core():
-    config = small_config(seats=8, budget=16, threshold=4)
+    config = replace(small_config(seats=4, budget=16, threshold=4), speculation=Speculation(1, (0.5,)))
     assert not SkippingServer.supports(config)
     with pytest.raises(GapscopeError, match="long_prefill_token_threshold=4"):
         SkippingServer(config, LinearTiming())
     assert isinstance(make_server(config, LinearTiming()), PlainServer)
     assert isinstance(make_server(replace(config, long_prefill_token_threshold=16), LinearTiming()), SkippingServer)
+    assert isinstance(make_server(replace(config, speculation=None), LinearTiming()), SkippingServer)
     assert not SkippingServer.supports(small_config(seats=17, budget=16))

@@ -137,8 +137,12 @@ class Content:
         decoding = [request for request in self.contested if request.decoding]
         for this in range(first, last + 1):
             for request in decoding:
-                if this > request.since and self._fixed(request, this) >= (request.keyed + 1) * self._block_size:
-                    self._register_decoded(request, this)
+                self.settle_decoded(request, this)
+
+    def settle_decoded(self, request: ScheduledRequest, this: int) -> None:
+        """Register what a decoding request has filled once pass ``this`` is scheduled."""
+        if this > request.since and self._fixed(request, this) >= (request.keyed + 1) * self._block_size:
+            self._register_decoded(request, this)
 
     def _register_decoded(self, request: ScheduledRequest, this: int) -> None:
         filled = self._fixed(request, this) // self._block_size

@@ -35,12 +35,13 @@ class SkippingServer:
     def supports(config: ServerConfig) -> bool:
         """Whether this core can serve such a configuration.
 
-        It needs each running request to be able to decode in every pass and at most one to be in the middle of its
-        prefill: a budget of what a decode computes per seat, and no limit on prefill chunks below the budget.
+        It needs each running request to be able to go on in every pass: a budget of what a decode computes per seat.
+        With a limit on prefill chunks below the budget several are in the middle of their prefills; then none may want
+        more later than it does now, as a request with drafts does.
         """
         threshold, budget = config.long_prefill_token_threshold, config.max_num_batched_tokens
         width = config.speculation.width if config.speculation else 1
-        return budget >= config.max_num_seqs * width and (threshold == 0 or threshold >= budget)
+        return budget >= config.max_num_seqs * width and (width == 1 or threshold == 0 or threshold >= budget)
 
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:
         """Raises GapscopeError where the configuration is not supported."""
@@ -48,8 +49,8 @@ class SkippingServer:
             raise GapscopeError(
                 f"The skipping core cannot serve max_num_batched_tokens={config.max_num_batched_tokens} with "
                 f"max_num_seqs={config.max_num_seqs} and long_prefill_token_threshold="
-                f"{config.long_prefill_token_threshold}: expected a token per seat and no limit on chunks below the "
-                "budget; set core to plain or auto."
+                f"{config.long_prefill_token_threshold}: expected a token per seat, and with drafts one more for each "
+                "of them and no limit on chunks below the budget; set core to plain or auto."
             )
         self.config = config
         self.pool = RunPool(config.usable_kv_blocks, config.record_events)
@@ -59,7 +60,8 @@ class SkippingServer:
         self._num_indices = 0
         self._waiting: deque[ScheduledRequest] = deque()
         self._running: dict[int, ScheduledRequest] = {}  # by seq, hence in order
-        self._partial: ScheduledRequest | None = None  # in the middle of its prefill
+        self._partials: dict[int, ScheduledRequest] = {}  # in the middle of their prefills, by seq, hence in order
+        self._longest_chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
         self._short = False  # somebody still waited when prompts could be taken last
         self._head_is_blocked = False  # no blocks for the head of the queue, and none until some are released
         self._next_pass = 0
@@ -147,7 +149,7 @@ class SkippingServer:
 
     def quiet_passes(self) -> int:
         """How many passes it can go on decoding; 0: the next one has to be scheduled."""
-        if self._partial is not None or (
+        if self._partials or (
             self._waiting and not self._head_is_blocked and len(self._running) < self.config.max_num_seqs
         ):
             return 0
@@ -203,41 +205,49 @@ class SkippingServer:
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass; :meth:`complete` has to follow."""
         this = self._next_pass
-        pool, decoding = self.pool, self._decodes
+        pool, decoding, content = self.pool, self._decodes, self._content
         preempted = 0
         self._restored_blocks = self.restore_ns = 0
         if self._host is not None:
             self._host.pass_index = this
-        holds = self.holds_prefills and not self._short and len(self._running) > (self._partial is not None)
+        holds = self.holds_prefills and not self._short and len(self._running) > len(self._partials)
         opened = decoding.opened(this, 1)
-        if opened <= pool.free:
-            if opened:
+        work: list[tuple[ScheduledRequest, int, int]] = []
+        if not holds and self._partials:
+            needed = 0
+            # All but the last that runs go on as far as they can: nobody was admitted behind one who could not.
+            budget = self.config.max_num_batched_tokens - decoding.count * decoding.width
+            for request in self._partials.values():
+                before, tokens = self._chunk(request, budget)
+                budget -= tokens
+                needed += self._blocks(before + tokens) - self._blocks(before)
+                work.append((request, before, tokens))
+            if content.contested or opened + needed > pool.free:
+                work.clear()
+                opened, preempted = self._go_on_in_order(now_ns, work)
+            else:
                 pool.take(opened)
+                for request, before, tokens in work:
+                    self._compute(request, before, tokens)
+            for request, _before, _tokens in work:
+                del self._partials[request.seq]
         else:
-            opened, preempted = self._decode_with_preemption(now_ns)
-        if self._content.contested:
-            self._content.settle_contested(this, this)
+            if opened <= pool.free:
+                if opened:
+                    pool.take(opened)
+            else:
+                opened, preempted = self._decode_with_preemption(now_ns)
+            if content.contested:
+                content.settle_contested(this, this)
         decodes = decoding.count
         context = decoding.context_of(this)
         budget = self.config.max_num_batched_tokens - decodes * decoding.width
-        work: list[tuple[ScheduledRequest, int, int]] = []
-        odd_decode = False  # a request that is resumed and lacks just one token counts as decoding
-
-        partial = self._partial
-        if partial is not None and not holds:
-            before = partial.computed
-            known = partial.prompt_tokens + partial.sampled
-            tokens = min(known - before, budget)
-            if self._blocks(before + tokens) - self._blocks(before) > pool.free:
-                self._preempt(partial, now_ns)
-                preempted += 1
-            else:
-                self._compute(partial, before, tokens)
-                budget -= tokens
-                work.append((partial, before, tokens))
-                if tokens == 1 and before == known - 1 and partial.sampled:
-                    odd_decode = True
-                self._partial = None
+        odd = odd_context = 0  # requests that are resumed and lack just one token count as decoding
+        for request, before, tokens in work:
+            budget -= tokens
+            if tokens == 1 and request.sampled and before == request.prompt_tokens + request.sampled - 1:
+                odd += 1
+                odd_context += before
         if not (preempted or holds):
             self._take_on(now_ns, budget, work)
             self._short = bool(self._waiting)
@@ -249,10 +259,12 @@ class SkippingServer:
             read_tokens += before
         self._log_passes(pool.size - pool.free - opened)
         self._work = work
-        if odd_decode:
-            before = work[0][1]
-            return prefills - 1, new_tokens - 1, read_tokens - before, decodes + 1, context + before
-        return prefills, new_tokens, read_tokens, decodes, context
+        return prefills - odd, new_tokens - odd, read_tokens - odd_context, decodes + odd, context + odd_context
+
+    def _chunk(self, request: ScheduledRequest, budget: int) -> tuple[int, int]:
+        """Tokens that a request in the middle of its prefill has computed, and how many come next."""
+        before = request.computed
+        return before, min(request.prompt_tokens + request.sampled - before, self._longest_chunk, budget)
 
     def complete(self, now_ns: int, duration_ns: int) -> None:
         """The scheduled pass started at ``now_ns``: decoding requests go on, and those join that are prefilled."""
@@ -269,7 +281,7 @@ class SkippingServer:
                     request.first_token_ns = now_ns + duration_ns
                 self._start_stretch(request, this)
             else:
-                self._partial = request
+                self._partials[request.seq] = request
 
     def let_go(self, next_start_ns: int) -> list[Finished]:
         """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
@@ -305,6 +317,8 @@ class SkippingServer:
             tokens = known - computed
             if tokens > budget:
                 tokens = budget
+            if tokens > self._longest_chunk:
+                tokens = self._longest_chunk
             reserved = known if config.reserve_full_prompt else computed + tokens
             if not self._reserve(request, -(-reserved // block_size), hits, idle):
                 # With less to load from the host it would also have to compute, and so to reserve, less at once.
@@ -386,6 +400,42 @@ class SkippingServer:
             opened += needed
         return opened, preempted
 
+    def _go_on_in_order(self, now_ns: int, work: list[tuple[ScheduledRequest, int, int]]) -> tuple[int, int]:
+        """The same with prompts that go on among them, in running order, whose chunks become ``work``.
+
+        Also for contested content: what one fills may be what another would evict, so that the order matters.
+        """
+        this, pool, decodes = self._next_pass, self.pool, self._decodes
+        budget = self.config.max_num_batched_tokens
+        opened = preempted = 0
+        for request in list(self._running.values()):
+            before = tokens = 0
+            if request.decoding:
+                needed = decodes.opened_by(request, this)
+            elif request.seq in self._partials:
+                before, tokens = self._chunk(request, budget)
+                needed = self._blocks(before + tokens) - self._blocks(before)
+            else:
+                continue
+            while pool.free < needed:
+                victim = next(reversed(self._running.values()))
+                self._preempt(victim, now_ns)
+                preempted += 1
+                if victim is request:
+                    return opened, preempted
+            if tokens:
+                self._compute(request, before, tokens)
+                work.append((request, before, tokens))
+                budget -= tokens
+                continue
+            budget -= decodes.width
+            if needed:
+                pool.take(needed)
+                opened += needed
+            if request.contested:
+                self._content.settle_decoded(request, this)
+        return opened, preempted
+
     def _preempt(self, request: ScheduledRequest, now_ns: int) -> None:
         """Take back a running request's blocks; it starts over from the front of the queue."""
         blocks = self._leave(request, now_ns)
@@ -444,8 +494,7 @@ class SkippingServer:
             blocks, fixed = self._end_stretch(request, self._next_pass - 1)
         else:
             blocks, fixed = self._blocks(request.computed), request.computed
-            if self._partial is request:
-                self._partial = None
+            self._partials.pop(request.seq, None)
         keyed = 0
         if request.total_blocks:
             keyed = fixed // self.config.block_size
