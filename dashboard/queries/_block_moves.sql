@@ -175,7 +175,7 @@ clears AS (
 named AS (  -- narrow, as what a window sorts it carries along
     SELECT
         o.move, o.order_ns, o.hash, hash(o.worker_id, o.dp_rank) AS pool, hash(o.worker_id, o.dp_rank, c.epoch) AS emptied,
-        o.kind = 'store' AS stores, o.kind = 'evict' AS evicts
+        o.kind = 'store' AS stores, o.kind = 'store' AND NOT coalesce(o.restored, false) AS computes, o.kind = 'evict' AS evicts
     FROM ordered o
     ASOF LEFT JOIN clears c ON c.worker_id IS NOT DISTINCT FROM o.worker_id AND c.dp_rank IS NOT DISTINCT FROM o.dp_rank AND c.move <= o.move
     WHERE o.hash IS NOT NULL
@@ -185,6 +185,7 @@ history AS (
         move,
         count(*) FILTER (stores) OVER (PARTITION BY hash ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stores_before,
         count(*) FILTER (stores) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stores_here,
+        count(*) FILTER (computes) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS computed_here,
         count(*) FILTER (stores) OVER held - count(*) FILTER (evicts) OVER held AS held_before,
         lag(order_ns) OVER (PARTITION BY hash, pool ORDER BY move) AS last_move_ns
     FROM named
@@ -207,7 +208,7 @@ SELECT
         WHEN o.candidates > 1 THEN 'several requests possible'
         ELSE 'no request of the pass fits'
     END AS rule,
-    h.stores_before, h.stores_here, h.held_before, h.last_move_ns, coalesce(a.own, false) AS own_again
+    h.stores_before, h.stores_here, h.computed_here, h.held_before, h.last_move_ns, coalesce(a.own, false) AS own_again
 FROM ordered o
 LEFT JOIN history h ON h.move = o.move
 LEFT JOIN again a ON a.move = o.move
