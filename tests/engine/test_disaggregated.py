@@ -14,7 +14,7 @@ from engine.serving.cluster import NO_TIME, Cluster, Disaggregated, make_router
 from engine.serving.cluster.disaggregated import Link
 from engine.serving.contract import Pooled, ServerConfig
 from engine.serving.members import members
-from tests.engine.serving_cases import Case, LinearTiming, differences, play, random_case
+from tests.engine.serving_cases import Case, LinearTiming, differences, play, random_case, speculating
 from tests.engine.serving_driver import FixedTiming, Load, batches, drive, request, small_config
 from tests.engine.test_cluster import random_load
 
@@ -203,9 +203,10 @@ def test_who_is_given_up_lets_go_wherever_it_is() -> None:
 # -- what holds whatever is sent -----------------------------------------------------------------------------------
 
 
-def random_pools(seed: int, core: str = "auto") -> tuple[Case, Disaggregated]:
+def random_pools(seed: int, core: str = "auto", drafts: bool = False) -> tuple[Case, Disaggregated]:
     """A random case and two random pools that its requests fit."""
     case, draw = random_case(seed), random.Random(1000 + seed)
+    case = speculating(case, seed) if drafts else case
     config = replace(case.config, long_prefill_token_threshold=0)
     case = replace(case, config=config)
     prefill = replace(
@@ -292,10 +293,11 @@ def test_what_comes_later_changes_nothing_before(seed: int) -> None:
     assert early[0]
 
 
-@pytest.mark.parametrize("seed", range(120))
-def test_both_cores_give_the_same_record(seed: int) -> None:
-    case, plain = random_pools(seed, "plain")
-    _, skipping = random_pools(seed, "skipping")
+@pytest.mark.parametrize("drafts", [False, True])
+@pytest.mark.parametrize("seed", range(100))
+def test_both_cores_give_the_same_record(seed: int, drafts: bool) -> None:
+    case, plain = random_pools(seed, "plain", drafts)
+    _, skipping = random_pools(seed, "skipping", drafts)
     ours, theirs = play(case, skipping), play(case, plain)
     assert ours[1] == theirs[1]
     assert differences(ours[0], theirs[0]) == []
