@@ -1,4 +1,4 @@
-"""A replay with a prefill and a decode pool beside one without: the way between the pools by hand, on every page of it."""
+"""A replay with a prefill and a decode pool beside one without: the way between them by hand, stage by stage."""
 
 from __future__ import annotations
 
@@ -38,11 +38,8 @@ POOLS = {"prefill_replicas": 1, "kv_bytes_per_token": 1000, "transfer_gb_s": 0.0
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str, str]:
     root = tmp_path_factory.mktemp("pools")
-    plays = [
-        Play(name, [Conversation(name, [Turn(output, 0, (Segment(name, 12),))])])
-        for name, output in (("a", 4), ("b", 3))
-    ]
-    trace = Trace("two", "test", "0" * 64, plays)
+    turns = {"a": Turn(4, 0, (Segment("a", 12),)), "b": Turn(3, 0, (Segment("b", 12),))}
+    trace = Trace("two", "test", "0" * 64, [Play(name, [Conversation(name, [one])]) for name, one in turns.items()])
     one, two = (replay(trace, KNOBS | more, store=root) for more in ({}, POOLS))
     return Store([Path(root)]), one, two
 
