@@ -29,7 +29,7 @@ KNOBS = {
     "lane_stagger_ms": 15,
 }
 POOLS = {"prefill_replicas": 1, "kv_bytes_per_token": 1000, "transfer_gb_s": 0.001, "transfer_latency_us": 0}
-# Every pass takes 10 ms, a token 1 ms on its way. Request a is sent at 0 (12 tokens, 4 out), b at 15 (12 tokens, 3 out).
+# Every pass takes 10 ms, a token 1 ms on its way. Request a is sent at 0, b at 15: 12 tokens, and 4 or 3 out.
 # One engine: a 0-10, 10-20, 20-30 with the prompt of b, 30-40; b waits until 20, and has tokens at 30, 40, 50.
 # Pools: a is computed 0-10, sent 10-22, decodes 22-52. b is computed 15-25, the decode worker looks at 32, it is sent
 # 32-44, and decodes from the next pass on, 52-72.
