@@ -70,11 +70,11 @@ class Blocks:
         out[shared] = self._flat[self._begin[index[shared]] + position[shared]]
         return out
 
-    def stretches(self, index: Ints, first: Ints, counts: Ints) -> Ints:
-        """Keys of ``counts`` blocks from position ``first`` on of each of these requests, one after the other."""
+    def located(self, index: Ints, first: Ints, counts: Ints) -> tuple[Ints, Ints]:
+        """Keys, and where in them the ``counts`` blocks of each of these requests from position ``first`` on begin."""
         if (first + counts <= self._given[index]).all():
-            return taken(self._flat, self._begin[index] + first, counts)
-        return self.keys(np.repeat(index, counts), spans(first, counts))
+            return self._flat if len(index) else self._flat[:0], self._begin[index] + first
+        return self.keys(np.repeat(index, counts), spans(first, counts)), np.cumsum(counts) - counts
 
     def hashes(self, keys: Ints) -> Hashes:
         """Content hashes of keys."""
@@ -96,5 +96,5 @@ class Blocks:
     def lists(self, index: Ints, first: Ints, last: Ints) -> pa.ListArray:
         """For each row the hashes of the blocks ``first .. last - 1`` of the request ``index``."""
         counts = last - first
-        keys = self.stretches(index, first, counts)
+        keys = taken(*self.located(index, first, counts), counts)
         return lists(np.concatenate([[0], np.cumsum(counts)]), numbers(self.hashes(keys)))

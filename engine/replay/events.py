@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from engine.arrays import coded, lists, numbers
-from engine.replay.blocks import Blocks, as_table, spans
+from engine.replay.blocks import Blocks, as_table, taken
 from engine.replay.result import Ints, ReplayResult
 from engine.replay.workers import Workers
 from engine.serving.contract import ServerRecord
@@ -64,7 +64,7 @@ def kv_events(result: ReplayResult, blocks: Blocks, names: Sequence[str], worker
     order = np.lexsort((rows["stage"], rows["turn"], workers.row[rows["pass_index"]]))
     rows = {name: column[order] for name, column in rows.items()}
     kind, pass_index = rows["kind"], rows["pass_index"]
-    keys = all_keys[spans(rows["first"], rows["counts"])]
+    keys = taken(all_keys, rows["first"], rows["counts"])
     offsets = np.concatenate([[0], np.cumsum(rows["counts"])])
     device = rows["stage"] < _HOST_STAGE
     parents = np.full(len(kind), NO_KEY, np.int64)
@@ -123,8 +123,8 @@ def _own(
 ) -> _Rows:
     """Rows whose blocks are those of their request from position ``start`` on."""
     begin = np.zeros_like(counts) if start is None else start
-    keys = blocks.keys(np.repeat(events["index"], counts), spans(begin, counts))
-    return _listed(events, keys, kind, counts, turn, stage, np.cumsum(counts) - counts)
+    keys, first = blocks.located(events["index"], begin, counts)
+    return _listed(events, keys, kind, counts, turn, stage, first)
 
 
 def _without(moved: _Rows, loads: _Rows) -> _Rows:
