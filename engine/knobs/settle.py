@@ -152,11 +152,6 @@ def settle_lookahead(values: dict[str, Any], changes: Mapping[str, Any]) -> None
             raise GapscopeError(
                 f"Knobs async_scheduling=true and {name}={values[name]}: expected async_scheduling=false, or {name}=0."
             )
-    if values["async_scheduling"] and values["timing"] == "measured" and values["measured_match"] == "order":
-        raise GapscopeError(
-            "Knob async_scheduling=true: recorded passes in their order already have the host time that was left; "
-            "expected measured_match=geometry, or async_scheduling=false."
-        )
 
 
 def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:

@@ -26,7 +26,7 @@ from engine.serving.rules import SglangRules
 from engine.serving.speculation import Speculation, acceptance_of
 from engine.timing import build_timing
 from engine.timing.contract import PassTimeSource
-from engine.timing.hidden import HiddenHost
+from engine.timing.hidden import HiddenHost, hides
 from engine.traces.tree import Trace
 from engine.workload.client import Client
 from engine.workload.hash_ids import block_keys_of
@@ -150,7 +150,7 @@ def simulate(
         sender = make_client(trace, values, keys) if client is None else client
         if server is None:
             config = server_config(values)
-            clock: PassTimeSource = HiddenHost(timing) if config.async_scheduling else timing
+            clock: PassTimeSource = HiddenHost(timing) if hides(values, model) else timing
             rank = partial(make_server, config, clock, values["core"])
             if values["prefill_replicas"]:
                 server = disaggregated(

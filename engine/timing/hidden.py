@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from engine.timing.contract import PassQueries, PassTimes, PassTimeSource, decode_run
@@ -16,6 +16,13 @@ def gap_ns(source: PassTimeSource, duration_ns: int) -> int:
 def hidden_ns(source: PassTimeSource, duration_ns: int) -> int:
     """Host time that a pass of this duration hides, for those who have to wait for it all the same."""
     return source.hidden_ns(duration_ns) if isinstance(source, HiddenHost) else 0
+
+
+def hides(knobs: Mapping[str, Any], model: Mapping[str, Any] | None) -> bool:
+    """Whether passes hide host time that the timing knows; not where what it knows was left of it in a recording."""
+    sources = ((model or {}).get("lineage") or {}).get("sources") or ()
+    is_left = knobs["timing"] != "fixed" and knobs["between_passes_ms"] < 0
+    return knobs["async_scheduling"] and not (is_left and any(source.get("between") for source in sources))
 
 
 class HiddenHost:

@@ -180,7 +180,7 @@ def test_ahead_hides_host_time_and_shows_arrivals_a_pass_later():
             {"async_scheduling": True, "spec_method": "mtp", "spec_tokens": 1, "spec_acceptance": "0.5"},
             "spec_tokens=1",
         ),
-        ({"async_scheduling": True, "timing": "measured", "measured_match": "order"}, "async_scheduling=true"),
+        ({"async_scheduling": True, "prefill_replicas": 2}, "prefill_replicas=2"),
     ],
 )
 def test_what_does_not_go_together_is_refused(knobs, names):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from engine.identity import Identity
 from engine.knobs import resolve
 from engine.parity import check_parity
 from engine.replay import knobs_from_run, replay
+from engine.timing.hidden import hides
+from engine.timing.measured import measured_model
 from tests.engine.run_laws import Run, broken
 from tests.engine.test_client_properties import random_trace
 from tests.engine.test_run_laws import played
@@ -109,3 +112,15 @@ def test_parity_refuses_a_recording_of_batches_formed_ahead() -> None:
     recorded = AlteredRun(sample("ample8"), identity={("scheduler", "async_scheduling"): True})
     with pytest.raises(GapscopeError, match="asynchronous scheduling"):
         check_parity(recorded)
+
+
+@pytest.mark.parametrize("recorded_ahead", [False, True])
+def test_time_that_a_recording_had_left_is_not_hidden_again(recorded_ahead: bool) -> None:
+    """The gaps of a run that was recorded so are what was left; of any other, and where given, they are host time."""
+    run = copy(sample("ample8"))
+    run.identity = AlteredRun(run, identity={("scheduler", "async_scheduling"): recorded_ahead}).identity
+    model = measured_model(run)
+    values = resolve({"async_scheduling": True, "timing": "measured"})
+    assert hides(values, model) is not recorded_ahead
+    assert hides(values | {"between_passes_ms": 1.0}, model)
+    assert not hides(values | {"async_scheduling": False}, model)
