@@ -12,8 +12,11 @@ import os
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+
+import pyarrow as pa
 
 from engine import errors, jsonl
 from engine.errors import GapscopeError
@@ -34,9 +37,9 @@ class TraceCache:
 
     def find(self, digest: str, read_as: Mapping[str, str], name: str) -> Trace | None:
         """The trace whose source has this SHA-256, read in this way; ``name`` is what a file of that name is called."""
-        key = _key(digest, read_as)
-        path = self._path(key)
         try:
+            key = _key(digest, read_as)
+            path = self._path(key)
             trace, head = unpack(path.read_bytes(), path)
             if head["key"] != key:
                 return None
@@ -51,18 +54,13 @@ class TraceCache:
         """Keep a trace that was read from a file; one named after its file takes the ``name`` of the next."""
         if not self.folder.parent.is_dir():
             return
-        key = _key(trace.digest, trace.read_as)
-        own, trace.name = trace.name, "" if trace.name == name else trace.name
-        try:
-            data = pack(trace, {"key": key})
-        finally:
-            trace.name = own
-        if len(data) > self._most_bytes:
-            return
-        with suppress(OSError):
-            self.folder.mkdir(exist_ok=True)
-            replace_file(self._path(key), data)
-            self._make_room()
+        with suppress(OSError, ValueError, OverflowError, pa.ArrowException):
+            key = _key(trace.digest, trace.read_as)
+            data = pack(replace(trace, name="") if trace.name == name else trace, {"key": key})
+            if len(data) <= self._most_bytes:
+                self.folder.mkdir(exist_ok=True)
+                replace_file(self._path(key), data)
+                self._make_room()
 
     def _path(self, key: str) -> Path:
         return self.folder / f"{key}.parquet"

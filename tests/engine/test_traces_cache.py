@@ -20,6 +20,7 @@ from engine.traces import keep_trace, load_trace, stored_trace
 from engine.traces.cache import TraceCache, size_of
 from engine.traces.prompt_ids import PromptIds
 from engine.traces.tree import Trace
+from tests.engine.public_files import PUBLIC
 
 KNOBS = {"timing": "fixed", "lanes": 2, "block_size": 16, "kv_blocks": 64}
 
@@ -236,3 +237,13 @@ def test_commands_read_nested_timestamps_as_asked(tmp_path: Path, capsys: pytest
     assert starts[0] - starts[1] == 10 * 10**9
     assert main(["replay", "--store", str(store), "--like", first, "--nested-timestamps", "auto"]) == 2
     assert "says how the file of --trace is read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["weka", "mooncake/conversation_trace_head2000.jsonl"])
+def test_public_traces_are_found_equal(name: str, tmp_path: Path, parsed: list[str]) -> None:
+    path, cache = PUBLIC / name, TraceCache(tmp_path)
+    if not path.exists():
+        pytest.skip("the public traces are not here")
+    trace = load_trace(path, cache=cache)
+    assert load_trace(path, cache=cache) == trace
+    assert parsed == [path.name]
