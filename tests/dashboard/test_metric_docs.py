@@ -46,7 +46,17 @@ def test_parts_and_their_tolerance_are_those_of_the_code() -> None:
     told = TEXT.partition("## Parts of a gap")[2]
     for name in ("client", "queueing", "recompute", "host", "transfer", "output", "cohort", "not split"):
         assert f"| {name}" in told
-    assert set(PARTS) == {"client", "queueing", "recompute", "prefill", "mixed", "decode", "host", "transfer", "output"} | {
+    assert set(PARTS) == {
+        "client",
+        "queueing",
+        "recompute",
+        "prefill",
+        "mixed",
+        "decode",
+        "host",
+        "transfer",
+        "output",
+    } | {
         "cohort",
         "unsplit",
     }

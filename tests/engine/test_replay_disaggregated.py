@@ -267,3 +267,21 @@ def test_tables_are_in_order_over_both_pools(tmp_path: Path) -> None:
     ):
         order = [tuple(row[key] for key in keys) for row in table]
         assert all(left < right for left, right in pairwise(order))
+
+
+def test_times_of_the_way_move_with_the_profile_start(tmp_path: Path) -> None:
+    """Primers start the profile when they have ended, so all times before are moved; the host adds to what is seen."""
+    plays = [[talk(f"c{n}", *(turn(f"{n}.{t}", 12, 3) for t in range(4)))] for n in range(2)]
+    changes = {"prefill_replicas": 1, "lanes": 2, "cut": "turns", "prime": True, "warmup_requests": 1}
+    more = {"host_model": "given", "host_request_ms": 2.0, "host_chunk_ms": 1.0, "transfer_latency_us": 4000}
+    bundle = open_bundle(tmp_path / replay(trace_of(*plays), TEN_MS | changes | more, store=tmp_path))
+    moved = {row["request_id"]: row for row in rows(bundle, "transfers")}
+    requests = rows(bundle, "requests")
+    assert {row["phase"] for row in requests} == {"primer", "warmup", "profile"}
+    assert {row["request_id"] for row in requests if row["phase"] == "profile"} == moved.keys()
+    assert all(row["dispatched_ns"] >= 0 for row in requests if row["phase"] == "profile")
+    for row in requests:
+        way = moved.get(row["request_id"])
+        if way is not None:
+            assert row["first_admit_ns"] < way["held_ns"] <= way["reserved_ns"] < way["end_ns"] <= way["admitted_ns"]
+            assert row["first_visible_ns"] == way["end_ns"] + 3_000_000

@@ -47,9 +47,7 @@ def build_events(
     return {name: rows[name] for name in _COLUMNS}, keys[np.repeat(rows["source"], counts) + ranges(counts)]
 
 
-def _allocations(
-    block_size: int, chunks: Columns, reserves: Columns, stretches: Columns, growth: Growth
-) -> Columns:
+def _allocations(block_size: int, chunks: Columns, reserves: Columns, stretches: Columns, growth: Growth) -> Columns:
     """Every allocation of blocks, in order: ``pass_index, seq, index, count``; ``seq`` is -1 before a pass."""
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
     rows = {

@@ -239,9 +239,7 @@ def _waiting(since: Ints, until: Ints, tokens: Ints, num_passes: int) -> tuple[I
     return sums(1), sums(tokens), sums(tokens * tokens)
 
 
-def _cached(
-    log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, reserves: Columns, growth: Growth
-) -> Ints:
+def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, reserves: Columns, growth: Growth) -> Ints:
     """Distinct content held after each pass was scheduled: what was registered less what was evicted."""
     num_passes = len(log.starts)
     if not config.prefix_caching:
