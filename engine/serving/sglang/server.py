@@ -9,18 +9,17 @@ a stretch of decode passes costs one call of the timing source each; what happen
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
 
 from engine.errors import GapscopeError
 from engine.serving.contract import Batch, Finished, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.record import check_fits
 from engine.serving.sglang.admission import Admission
+from engine.serving.sglang.decoding import DecodeBatch
 from engine.serving.sglang.log import Log
 from engine.serving.sglang.pages import Pages
 from engine.serving.sglang.record import build_record
 from engine.serving.sglang.request import Request, Work
 from engine.serving.sglang.share import HeldShare
-from engine.serving.skipping.decodes import BurstDecodes, Decodes, SteadyDecodes
 from engine.serving.stepping import advance
 from engine.timing.contract import PassTimeSource
 
@@ -35,29 +34,19 @@ class SglangServer:
         self._log = log = Log(config.record_events)
         self._pages = Pages(config, log)
         self._admission = Admission(config, self._pages, log)
+        self._decoding = DecodeBatch(config, log)
         self._share = HeldShare(config.sglang.schedule_conservativeness)
         self._requests: dict[int, Request] = {}
         self._num_indices = 0
         self._ready_ns: int | None = None
         self._batch: list[Work] = []  # of the pass that is scheduled
         self._steps = False  # whether decoding requests are in it
-        # The decoding requests by seq, in the order in which they began; decode steps are numbered.
-        self._decoding: dict[int, Request] = {}
-        self._step = 0  # the next one
-        self._decodes: Decodes = (
-            BurstDecodes(config.block_size, log.bursts, config.speculation)
-            if config.speculation
-            else SteadyDecodes(config.block_size)
-        )
-        self._asked = 0  # output tokens of all of them
-        self._to_compute = 0  # tokens that they will have computed in the end
-        self._longer_than_clip = 0  # how many of them were to sample more than ``clip_max_new_tokens``
-        self._finishes: list[tuple[int, int]] = []  # when they finish: step, seq
 
     @property
     def has_work(self) -> bool:
         """Whether anything waits or runs."""
-        return bool(self._admission.waiting or self._decoding) or self._admission.chunked is not None
+        admission = self._admission
+        return bool(self._decoding.requests or admission.waiting) or admission.chunked is not None
 
     # -- between passes ----------------------------------------------------------------------------------------
 
@@ -94,7 +83,7 @@ class SglangServer:
             admission.chunked = None
             pages = self._pages_of(request.computed)
         elif request.decoding:
-            pages = self._end_decoding(request)
+            pages = self._decoding.end(request)
         elif admission.waiting.leave(request):
             request.aborted = True
             return
@@ -110,8 +99,8 @@ class SglangServer:
 
     def finish(self) -> ServerRecord:
         """Everything that happened, as arrays."""
-        for request in list(self._decoding.values()):
-            self._end_decoding(request)
+        for request in list(self._decoding.requests.values()):
+            self._decoding.end(request)
         return build_record(self._log, self.config, self._requests, self._num_indices)
 
     # -- passes ------------------------------------------------------------------------------------------------
@@ -123,34 +112,28 @@ class SglangServer:
 
     def quiet_passes(self) -> int:
         """Decode passes to the next finish, as far as free pages go without an eviction; 0: something else comes."""
-        decodes, free, finishes = self._decodes, self._pages.free, self._finishes
-        if not decodes.count or self._admission.may_prefill:
+        if not self._decoding.requests or self._admission.may_prefill:
             return 0
-        while finishes[0][1] not in self._decoding:
-            heappop(finishes)
-        count = finishes[0][0] - self._step + 1
-        most = ((count + 1) * decodes.width // self._page + 1) * decodes.count
-        if most > free and decodes.opened(self._step, count) > free:
-            return decodes.passes_within(self._step, free)
-        return count
+        return self._decoding.steps_to_finish(self._pages.free)
 
     @property
     def num_decoding(self) -> int:
         """Requests that decode."""
-        return self._decodes.count
+        return len(self._decoding)
 
     def contexts(self, count: int) -> Iterable[int]:
         """Sum of the computed tokens of the decoding requests before each of the next decode steps."""
-        return self._decodes.contexts(self._step, count)
+        return self._decoding.sums.contexts(self._decoding.step, count)
 
     def skip(self, starts: Sequence[int], durations: Sequence[int]) -> None:
         """The next passes, of those that are quiet, went like this."""
-        self._write_segment(self._decodes.count, 0, 0, 0)
+        decoding = self._decoding
+        self._write_segment(len(decoding), 0, 0, 0)
         self._log.starts += starts
         self._log.durations += durations
-        self._pages.free -= self._decodes.opened(self._step, len(starts))
+        self._pages.free -= decoding.sums.opened(decoding.step, len(starts))
         self._share.fall(len(starts))
-        self._pass_steps(len(starts))
+        decoding.go_on(len(starts))
 
     restore_ns = 0
     late_ns = 0
@@ -165,7 +148,7 @@ class SglangServer:
         if mixes or not prefills:
             opened, retracted = self._open_pages(now_ns)
         if prefills and not retracted:
-            held = self._share.value * self._clipped_to_sample()
+            held = self._share.value * self._decoding.clipped_to_sample()
             batch = self._admission.form(now_ns, len(self._decoding), held)
             if not (batch or mixes):
                 opened, retracted = self._open_pages(now_ns)
@@ -177,7 +160,7 @@ class SglangServer:
         self._write_segment(decodes, opened, retracted, len(batch))
         new_tokens = sum(work.tokens for work in batch)
         read_tokens = sum(work.computed_before for work in batch)
-        context = self._decodes.context_of(self._step) if decodes else 0
+        context = self._decoding.sums.context_of(self._decoding.step) if decodes else 0
         return len(batch), new_tokens, read_tokens, decodes, context
 
     def complete(self, now_ns: int, duration_ns: int) -> None:
@@ -186,7 +169,7 @@ class SglangServer:
         log.starts.append(now_ns)
         log.durations.append(duration_ns)
         if self._steps:
-            self._pass_steps(1)
+            self._decoding.go_on(1)
         for request, before, tokens in self._batch:
             known = request.known
             log.chunks += (this, request.index, request.seq, before, tokens, known)
@@ -197,96 +180,53 @@ class SglangServer:
             if after == known:
                 if not request.sampled:
                     request.first_token_ns = now_ns + duration_ns
-                self._start_decoding(request, this)
+                self._decoding.start(request, this)
 
     def let_go(self, next_start_ns: int) -> list[Finished]:
         """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
         self._ready_ns = next_start_ns
-        log, last, finishes = self._log, self._step - 1, self._finishes
+        log = self._log
         finished: list[Finished] = []
-        while finishes and finishes[0][0] <= last:
-            step, seq = heappop(finishes)
-            request = self._decoding.get(seq)
-            if request is None or step < last:
-                continue
+        for request in self._decoding.finished():
             end_ns = log.starts[-1] + log.durations[-1]
-            self._pages.release(request, self._end_decoding(request), end_ns, keep=True)
+            self._pages.release(request, self._decoding.end(request), end_ns, keep=True)
             self._admission.is_full = False
             times = end_ns, request.first_token_ns
             finished.append(Finished(request.index, len(log.starts) - 1, *times, request.cached_tokens))
         return finished
 
-    # -- decoding requests -------------------------------------------------------------------------------------
-
-    def _start_decoding(self, request: Request, this: int) -> None:
-        """The request samples a token in this pass and takes part in each decode step from the next on."""
-        log = self._log
-        request.row = len(log.decoding_ends)
-        log.decoding += (request.index, request.seq, this, request.computed, self._step)
-        log.decoding_ends.append(self._step)
-        request.sampled += 1
-        request.since = self._step - 1
-        request.decoding = True
-        self._decoding[request.seq] = request
-        self._asked += request.output_tokens
-        self._to_compute += request.prompt_tokens + request.output_tokens - 1
-        self._longer_than_clip += request.output_tokens - request.sampled > self.config.sglang.clip_max_new_tokens
-        heappush(self._finishes, (self._decodes.start(request, request.since), request.seq))
-
-    def _end_decoding(self, request: Request) -> int:
-        """The request decodes no more; returns the pages that it holds."""
-        self._longer_than_clip -= request.output_tokens - request.sampled > self.config.sglang.clip_max_new_tokens
-        request.decoding = False
-        self._log.decoding_ends[request.row] = self._step
-        del self._decoding[request.seq]
-        self._asked -= request.output_tokens
-        self._to_compute -= request.prompt_tokens + request.output_tokens - 1
-        pages, _tokens = self._decodes.end(request, self._step - 1)
-        return pages
-
-    def _pass_steps(self, count: int) -> None:
-        """Every decoding request took part in so many steps."""
-        self._decodes.advance(self._step, count)
-        self._step += count
+    # -- pages of decodes --------------------------------------------------------------------------------------
 
     def _open_pages(self, now_ns: int) -> tuple[int, int]:
         """Take the pages that the next decode step opens; where there are too few, requests are retracted.
 
         Returns how many were opened and how many requests retracted.
         """
-        pages, decodes, step = self._pages, self._decodes, self._step
+        pages, decoding = self._pages, self._decoding
         retracted = 0
-        opened = decodes.opened(step, 1)
+        opened = decoding.sums.opened(decoding.step, 1)
         while opened > pages.available:
             self._retract(now_ns)
             retracted += 1
-            opened = decodes.opened(step, 1)
+            opened = decoding.sums.opened(decoding.step, 1)
         if retracted:
-            self._share.learn(self._asked - self._to_sample(), self._asked, decodes.count)
+            self._share.learn(decoding.asked - decoding.to_sample(), decoding.asked, len(decoding))
         if opened <= pages.free:
             pages.free -= opened
         else:
-            for _seq, request in sorted(self._decoding.items()):
-                needed = decodes.opened_by(request, step)
-                if needed:
-                    pages.take(needed, request)
+            for request, needed in decoding.openers():
+                pages.take(needed, request)
         return opened, retracted
 
     def _retract(self, now_ns: int) -> None:
         """Send a decoding request to the back of the queue; its own pages are free then.
 
-        That is the one with the fewest outputs, of these the one with the longest prompt; under speculation the last
-        that began to decode. One is always left to decode: rather than it, the request in the middle of its prefill
-        gives way.
+        One is always left to decode: rather than it, the request in the middle of its prefill gives way.
         """
         request = self._admission.chunked
         if len(self._decoding) > 1:
-            latest_first = reversed(self._decoding.values())
-            if self.config.speculation is None:
-                request = min(latest_first, key=lambda one: (self._sampled(one), -one.prompt_tokens))
-            else:
-                request = next(latest_first)
-            pages = self._end_decoding(request)
+            request = self._decoding.to_retract()
+            pages = self._decoding.end(request)
         else:
             assert request is not None
             self._admission.chunked = None
@@ -299,21 +239,6 @@ class SglangServer:
         self._admission.waiting.join(request)
         self._admission.is_full = False
 
-    def _sampled(self, request: Request) -> int:
-        """Tokens that a decoding request has sampled."""
-        return self._decodes.fixed(request, self._step) - request.prompt_tokens
-
-    def _to_sample(self) -> int:
-        """Tokens that the decoding requests are still to sample."""
-        return self._to_compute - self._decodes.context_of(self._step)
-
-    def _clipped_to_sample(self) -> int:
-        """The same, with what each is to sample clipped."""
-        if not self._longer_than_clip:
-            return self._to_sample()
-        clip = self.config.sglang.clip_max_new_tokens
-        return sum(min(one.output_tokens - self._sampled(one), clip) for one in self._decoding.values())
-
     def _pages_of(self, tokens: int) -> int:
         """Pages that hold so many tokens."""
         return -(-tokens // self._page)
@@ -322,11 +247,11 @@ class SglangServer:
 
     def _write_segment(self, decodes: int, opened: int, retracted: int, prefills: int) -> None:
         """Open a segment: the passes from the next one on, until another is opened, are alike."""
-        pages, admission = self._pages, self._admission
+        pages, admission, sums = self._pages, self._admission, self._decoding.sums
         waits = admission.chunked is not None and not prefills
         self._log.segments += (
             len(self._log.starts),
-            *((decodes, self._decodes.context, self._decodes.squares) if decodes else (0, 0, 0)),
+            *((decodes, sums.context, sums.squares) if decodes else (0, 0, 0)),
             self.config.usable_kv_blocks - pages.available - opened,
             pages.tree.size,
             len(self._decoding) + prefills + waits,
@@ -341,10 +266,10 @@ class SglangServer:
         Raises:
             AssertionError: they disagree (a defect of the program).
         """
-        pages, chunked = self._pages, self._admission.chunked
-        running = [*self._decoding.values(), *([chunked] if chunked else [])]
+        pages, chunked, decoding = self._pages, self._admission.chunked, self._decoding
+        running = [*decoding.requests.values(), *([chunked] if chunked else [])]
         pages.tree.check_integrity([request.node for request in running])
-        own = sum(self._decodes.held(request, self._step) - request.shared for request in self._decoding.values())
+        own = sum(decoding.sums.held(request, decoding.step) - request.shared for request in decoding.requests.values())
         if chunked is not None:
             own += self._pages_of(chunked.computed) - chunked.shared
         assert pages.free >= 0, "more pages are taken than there are"

@@ -8,7 +8,7 @@ decode: its contexts and blocks are then added to columns by pass, and taken out
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -29,6 +29,9 @@ class Decoding(Protocol):
     row: int
     flight: Flight | None
     verified: int
+
+
+Request = TypeVar("Request", bound=Decoding)
 
 
 class Decodes(Protocol):
@@ -67,6 +70,9 @@ class Decodes(Protocol):
 
     def opened_by(self, request: Decoding, this: int) -> int:
         """Blocks that one of them opens in pass ``this``."""
+
+    def openers(self, requests: Iterable[Request], this: int) -> list[tuple[Request, int]]:
+        """Those of some decoding requests that open blocks in pass ``this``, and how many."""
 
     def passes_within(self, first: int, blocks: int) -> int:
         """How many passes all of them can go on with so many blocks."""
@@ -145,6 +151,11 @@ class SteadyDecodes:
     def opened_by(self, request: Decoding, this: int) -> int:
         """See :class:`Decodes`."""
         return int(request.slot == this % self._block_size)
+
+    def openers(self, requests: Iterable[Request], this: int) -> list[tuple[Request, int]]:
+        """See :class:`Decodes`."""
+        slot = this % self._block_size
+        return [(request, 1) for request in requests if request.slot == slot]
 
     def passes_within(self, first: int, blocks: int) -> int:
         """See :class:`Decodes`."""
@@ -244,6 +255,11 @@ class BurstDecodes:
         """See :class:`Decodes`."""
         assert request.flight is not None
         return int(request.flight.held[this - request.since - 1]) - self.held(request, this)
+
+    def openers(self, requests: Iterable[Request], this: int) -> list[tuple[Request, int]]:
+        """See :class:`Decodes`."""
+        opened = ((request, self.opened_by(request, this)) for request in requests)
+        return [(request, blocks) for request, blocks in opened if blocks]
 
     def passes_within(self, first: int, blocks: int) -> int:
         """See :class:`Decodes`."""
