@@ -23,6 +23,7 @@ from engine.bundle import open_bundle
 from engine.replay import simulate, write
 from engine.replay.result import ReplayResult
 from engine.timing import build_timing
+from engine.traces.prompt_ids import share_beginnings
 from engine.traces.tree import Conversation, Play, Trace, Turn
 
 BLOCK = 64
@@ -87,7 +88,9 @@ def agentx_hour(plays: int = PLAYS, seed: int = 0) -> Trace:
             turns.append(Turn(outputs, think_ns, prompt_tokens=prompt, hash_ids=ids))
         name = f"play{number}"
         made.append(Play(name, [Conversation(name, turns)]))
-    return Trace("agentx_hour", "generated", f"{seed:064x}", made, BLOCK)
+    trace = Trace("agentx_hour", "generated", f"{seed:064x}", made, BLOCK)
+    share_beginnings(trace)  # like every trace that is read from a file
+    return trace
 
 
 def replay_hour(trace: Trace, store: Path) -> tuple[ReplayResult, str, dict[str, float]]:

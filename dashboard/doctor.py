@@ -13,6 +13,7 @@ from pathlib import Path
 from dashboard.catalogue import Catalogue
 from engine.errors import GapscopeError
 from engine.traces import DIGEST_CHARS, TRACE_FOLDER, load_trace
+from engine.traces.cache import FOLDER, size_of
 
 PACKAGES = ("streamlit", "plotly", "duckdb", "pandas", "numpy", "pyarrow", "orjson")
 
@@ -81,6 +82,11 @@ def _traces(roots: list[Path]) -> Iterator[Finding]:
         if problem:
             yield Finding(f"trace {path}", False, problem)
     yield Finding("traces", True if sound else None, f"{sound} read whole")
+    for root in roots:
+        files, size = size_of(root)
+        if files:
+            detail = f"{files}, {size / 1e6:,.1f} MB in {root / FOLDER}, which can be deleted at any time"
+            yield Finding("compiled traces", None, detail)
 
 
 def _trace_problem(path: Path) -> str | None:

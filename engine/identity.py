@@ -124,6 +124,7 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "digest": _f("file digest"),
         "rows": _f("rows"),
         "seed": _f("seed of the generator"),
+        "nested_timestamps": _f("times inside subagents, as asked"),
     },
     "hardware": {
         "part": _f("GPU part (or processor)", regime=True),
@@ -170,6 +171,8 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "prefix_caching": _f("prefix caching"),
         "eviction": _f("what is evicted first"),
         "cache_blocks": _f("blocks of a prefix cache counted apart"),
+        "host_kv_blocks": _f("KV blocks in host memory"),
+        "host_link_gb_s": _f("bandwidth to host memory"),
         "hash_algorithm": _f("block hash"),
         "memory_fraction": _f("memory fraction"),
         "kv_bytes_per_token": _f("KV bytes per token"),

@@ -20,6 +20,7 @@ EVENTS: dict[str, tuple[str, tuple[str, str], str]] = {
     "store": ("stored", ("#4A9A8A", "#7FCFC0"), "circle"),
     "hit": ("reused", ("#0B4A75", "#9AD3F5"), "diamond"),
     "readmit": ("reused after a preemption", ("#8C7AA9", "#B7A5D6"), "triangle-up"),
+    "restore": ("loaded from the host", ("#2F8F83", "#B5E3D8"), "triangle-down"),
     "evict": ("evicted", ("#D0702C", "#E89B4F"), "x"),
 }
 """Word, colour and mark of what happens to a block; the side is told by the panel."""

@@ -26,6 +26,7 @@ COLOURS: dict[str, tuple[str, str]] = {
     "admitted": ("#B8860B", "#F0C75E"),
     "first_pass": ("#5A2A80", "#B58AD6"),
     "first_token": ("#9461B8", "#D3B3E8"),
+    "transferred": ("#C0504D", "#E08A87"),
     "first_visible": ("#2E8B73", "#4FC3A1"),
     "last_token": ("#3F5A78", "#9DB8D2"),
     "last_visible": ("#7FC4AE", "#9BDCC8"),

@@ -21,6 +21,7 @@ from dashboard.queries.ranges import Span, capture_span
 from dashboard.store import Result, Store
 
 KINDS = ("hit", "store", "evict", "preempt")
+RESTORE = "restore (host)"
 X = Axis("s from profile start")
 TURN = Axis("turn (the last holds all later ones)")
 NUMBERS = (
@@ -42,6 +43,7 @@ USES = {
     "reuse_first": "reused, computed once",
     "reuse_again": "reused, computed more than once",
     "reuse_unseen": "reused, stored before the recording",
+    "reuse_restored": "reused, loaded from host memory",
     "unnamed": "a block without a hash",
 }
 """What a computed or reused block is to the run: docs/metrics.md."""
@@ -98,7 +100,8 @@ def events(frame: Frame, store: Store) -> tuple[Answer, Figure]:
     span, bins = capture_span(store, *(side.run_id for side in frame.sides)), 100
     results = [(side, cache.event_timeline(store, side.run_id, span, bins)) for side in frame.sides]
     panels = []
-    for kind in KINDS:
+    shown = [kind for _, result in results if not result.not_recorded for kind in result.table["kind"].to_pylist()]
+    for kind in (*KINDS, *((RESTORE,) if RESTORE in shown else ())):
         title = "preemptions per s" if kind == "preempt" else f"blocks {_past(kind)} per s"
         column = "events" if kind == "preempt" else "blocks"
         panels.append((title, _rates(frame, results, span, bins, column, title, kind)))
@@ -115,7 +118,7 @@ def events(frame: Frame, store: Store) -> tuple[Answer, Figure]:
 
 
 def _past(kind: str) -> str:
-    return {"hit": "hit", "store": "stored", "evict": "evicted"}[kind]
+    return {"hit": "hit", "store": "stored", "evict": "evicted", RESTORE: "loaded from the host"}[kind]
 
 
 def pool(frame: Frame, store: Store) -> tuple[Answer, Figure]:

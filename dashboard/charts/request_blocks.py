@@ -21,6 +21,7 @@ from dashboard.store import Store
 
 STATES: dict[str, tuple[str, str]] = {
     "hit": ("#0B4A75", "#9AD3F5"),
+    "loaded from the host": ("#2F8F83", "#7CCFC3"),
     "held, not hit": ("#8C7AA9", "#B7A5D6"),
     "evicted before": ("#D0702C", "#E89B4F"),
     "never stored before": ("#C9C9CF", "#55555C"),

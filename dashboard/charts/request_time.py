@@ -24,6 +24,7 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "waiting": ("waiting for admission", "#EDA66F", "#D08A4A"),
     "prefill": ("prefill", *style.CLASSES["prefill_only"]),
     "again": ("computed again", "#B34700", "#F0A640"),
+    "transfer": ("KV on its way between pools", "#C0504D", "#E08A87"),
     "decode": ("decode", *style.CLASSES["decode_only"]),
     "beside": ("decode beside a prefill", *style.CLASSES["mixed"]),
     "unscheduled": ("running, not in the batch", "#E8D8A8", "#5C5230"),
@@ -62,8 +63,9 @@ class Stretch:
 def stretches(row: Row, passes: Sequence[Row]) -> list[Stretch]:
     """The life of a request, in order: its way, its wait, each pass that it was in, and what lay between them.
 
-    Two of its passes with others between them part it from the batch: it was preempted if it then computes again what
-    it had computed, else it had no place in the budget. ``passes`` are rows of ``queries.request.passes_of``.
+    Between two of its passes on different workers lies the transfer of its KV. Two with others of their worker between
+    them part it from the batch: it was preempted if it then computes again what it had computed, else it had no place
+    in the budget. ``passes`` are rows of ``queries.request.passes_of``.
     """
     found = []
     received, admitted = row["received_ns"], row["first_admit_ns"]
@@ -75,19 +77,22 @@ def stretches(row: Row, passes: Sequence[Row]) -> list[Stretch]:
         found.append(Stretch("waiting", row["dispatched_ns"] if received is None else received, began))
     elif received is not None and row["end_ns"] is not None:
         found.append(Stretch("waiting", received, row["end_ns"]))
-    reached, last, others = 0, None, 0
+    reached, last, others, rank = 0, None, 0, None
     for each in passes:
         if each["own_tokens"] is None:
-            others += 1
+            others += (each["worker_id"], each["dp_rank"]) == rank
             continue
         before = each["computed_before"]
-        if last is not None and others:
+        if last is not None and rank != (each["worker_id"], each["dp_rank"]):
+            found.append(Stretch("transfer", last, each["start_ns"]))
+        elif last is not None and others:
             found.append(Stretch("preempted" if before < reached else "unscheduled", last, each["start_ns"]))
         kind = "again" if before < reached else "prefill" if before < (row["input_tokens"] or 0) else "decode"
         if kind == "decode" and each["sum_prefill_tokens"]:
             kind = "beside"
         found.append(Stretch(kind, each["start_ns"], each["end_ns"], 1, each["own_tokens"], _batch(each)))
         reached, last, others = max(reached, before + each["own_tokens"]), each["end_ns"], 0
+        rank = (each["worker_id"], each["dp_rank"])
     if last is not None and row["last_visible_ns"] is not None and row["last_visible_ns"] > last:
         found.append(Stretch("output", last, row["last_visible_ns"]))
     return found

@@ -28,6 +28,7 @@ BOUNDARIES: dict[str, str] = {
     "admitted": "admitted",
     "first_pass": "first pass",
     "first_token": "first token computed",
+    "transferred": "KV transferred",
     "first_visible": "first visible",
     "last_token": "last token computed",
     "last_visible": "last visible",
@@ -41,6 +42,7 @@ LAYER: dict[str, str] = {
     "admitted": "queue",
     "first_pass": "GPU",
     "first_token": "GPU",
+    "transferred": "transfer",
     "first_visible": "output",
     "last_token": "GPU",
     "last_visible": "output",
@@ -48,7 +50,9 @@ LAYER: dict[str, str] = {
 """The layer that the stage before each boundary lies in; one of merged stages lies in all of theirs."""
 
 ALWAYS = ("dispatched", "first_visible", "last_visible")
-_ENGINE = ("arrived", "received", "admitted", "first_pass", "first_token", "last_token")
+_ENGINE = ("arrived", "received", "admitted", "first_pass", "first_token", "transferred", "last_token")
+_SOME_HAVE = ("transferred",)
+"""Boundaries that are told only where they are apart from the one before in some run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,7 @@ class Stage:
         """The layers that it lies in: one, or several where boundaries are missing."""
         names = list(BOUNDARIES)
         inner = names[names.index(self.begin) + 1 : names.index(self.end) + 1]
-        return tuple(dict.fromkeys(LAYER[name] for name in inner))
+        return tuple(dict.fromkeys(LAYER[name] for name in inner if name not in _SOME_HAVE or name == self.end))
 
     @property
     def layer(self) -> str:
@@ -151,7 +155,10 @@ class Boundaries:
         names = list(BOUNDARIES)
         last = "first_visible" if self.until == "ttft" else "last_visible"
         found = []
+        moved = any(bool((rows["transfer_ns"] > 0).any()) for rows in self.rows)
         for name in names[: names.index(last) + 1]:
+            if name in _SOME_HAVE and not moved:
+                continue
             known = [
                 mostly(~np.isnan(moments[name][own]), NEARLY_ALL)
                 for moments, own in zip(self._moments, self._members, strict=True)
@@ -164,7 +171,8 @@ class Boundaries:
     def merged(self) -> list[str]:
         """Boundaries that some run lacks."""
         names = list(BOUNDARIES)
-        return [name for name in names[: names.index(self.boundaries[-1])] if name not in self.boundaries]
+        known = (*self.boundaries, *_SOME_HAVE)
+        return [name for name in names[: names.index(self.boundaries[-1])] if name not in known]
 
     @property
     def stages(self) -> list[Stage]:
@@ -299,6 +307,7 @@ def _moments(rows: StageRows) -> dict[str, Floats]:
         "admitted": admitted,
         "first_pass": admitted + np.minimum(rows["first_pass_ns"], rows["pre_ns"]),
         "first_token": first_token,
+        "transferred": first_token + rows["transfer_ns"],
         "first_visible": rows["ttft_ns"],
         "last_token": last_token,
         "last_visible": rows["e2e_ns"],

@@ -33,6 +33,7 @@ PARTS: dict[str, str] = {
     "mixed": "GPU: mixed passes",
     "decode": "GPU: decode-only passes",
     "host": "Host time between passes",
+    "transfer": "KV transfer between pools",
     "output": "Output and streaming",
     "cohort": "Cohort composition",
     "unsplit": "Not split",
@@ -105,6 +106,10 @@ class Decomposition:
             return None
         return self.replay - self.measured
 
+    def value_of(self, name: str) -> float | None:
+        """The value of one part by name; 0 where it is none of this gap."""
+        return next((part.value_ms for part in self.parts if part.name == name), 0.0)
+
     def part(self, name: str) -> Part:
         """One part by name."""
         return next(part for part in self.parts if part.name == name)
@@ -140,7 +145,7 @@ def _beside(found: Decomposition, others: Sequence[Decomposition]) -> Decomposit
     """
     parts = []
     for part in found.parts:
-        found_in = [other.part(part.name).value_ms for other in others if other.parts]
+        found_in = [other.value_of(part.name) for other in others if other.parts]
         sizes = [abs(value) for value in found_in if value is not None]
         if part.value_ms is not None and sizes:
             low, high = part.value_ms - max(sizes), part.value_ms + max(sizes)
@@ -285,6 +290,7 @@ def _parts(scope: Scope, priced: Columns, weights: Floats) -> tuple[dict[str, Fl
         "mixed": change("mixed") - moved["mixed"],
         "decode": change("decode"),
         "host": change("host"),
+        "transfer": change("transfer"),
         "output": change("output"),
     }
     found = {name: value for name, value in found.items() if name in _names(scope)}
@@ -294,8 +300,12 @@ def _parts(scope: Scope, priced: Columns, weights: Floats) -> tuple[dict[str, Fl
 
 
 def _names(scope: Scope) -> list[str]:
-    """The parts that a metric can have: TPOT and ITL begin when the request is long in the engine."""
-    return [name for name in PARTS if name != "client" or scope.from_dispatch]
+    """The parts that a metric can have: TPOT and ITL begin when the request is long in the engine.
+
+    KV goes from pool to pool in few deployments, and is a part where it does on either side.
+    """
+    some = {"client": scope.from_dispatch, "transfer": scope.from_dispatch and scope.transfers}
+    return [name for name in PARTS if some.get(name, True)]
 
 
 def _missing(scope: Scope, clocks: str) -> dict[str, str]:

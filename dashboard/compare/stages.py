@@ -1,8 +1,8 @@
 """How the stages of requests make up each metric, over a population of two runs and the source-turns that they share.
 
 A stage enters only where it is known on both sides of a source-turn. How often it enters a metric is said here, once:
-TTFT spans what lies before the first token and the lag of that token, E2E all stages and the lag of the last token,
-TPOT and pooled ITL what lies between, with the difference of the two lags.
+TTFT spans what lies before the first token, its transfer between pools and the lag of that token, E2E all stages and
+the lag of the last token, TPOT and pooled ITL what lies between, with the difference of the two lags.
 """
 
 from __future__ import annotations
@@ -51,6 +51,11 @@ class Scope:
     shared: int
     successes: tuple[int, int]
     unsplit: int
+
+    @property
+    def transfers(self) -> bool:
+        """Whether any of these requests went from one pool of workers to another."""
+        return any(bool(side["transfer"].any()) for side in self.both)
 
     @property
     def from_dispatch(self) -> bool:
@@ -170,6 +175,7 @@ def _stages(rows: StageRows, at: npt.NDArray[np.int64], metric: str, has: dict[s
         "client": known("way_ns", "way") if pre else np.zeros(len(at)),
         "queueing": engine("waiting") + (known("wait_ns", "way") + known("queue_time_ns", "queue") if pre else 0),
         **{name: engine(name) for name in ("prefill", "mixed", "decode", "host")},
+        "transfer": known("transfer_ns", "pre") if pre else np.zeros(len(at)),
         "output": np.where(lags, lag, 0.0) * per,
         "tokens": tokens,
     }

@@ -30,10 +30,10 @@ from engine.bundle import Bundle, find_bundle, measured_runs, slugify
 from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.ladder import build_ladder
-from engine.replay import Canceled, knobs_from_run, replay
+from engine.replay import Canceled, knobs_from_run, played_trace, replay
 from engine.timing import FitSource, fit, model_for
 from engine.timing.anchors.selection import anchor_model
-from engine.traces import stored_trace
+from engine.traces.cache import TraceCache
 
 WALL_LIMIT_S = 3600
 LOOK_EVERY_S = 0.2
@@ -97,12 +97,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
     values = knob_table.resolve(spec["changes"], knobs_from_run(base))
     like = base if base.kind == "measured" else (_found(stores, base.lineage.get("like")) or base)
     model = _model(base, stores, spec.get("fit") or (), values)
-    digest = base.identity.value("trace", "digest")
-    if not digest:
-        raise GapscopeError(
-            f"The identity of {base.run_id} does not say which trace was played: it cannot be replayed."
-        )
-    trace = stored_trace(stores, digest)
+    trace = played_trace(base, stores, TraceCache(store))
     span_s = values["duration_s"] and values["warmup_s"] + values["duration_s"] + values["grace_s"]
     turns = sum(len(conversation.turns) for play in trace.plays for conversation in play.conversations)
 

@@ -1,6 +1,7 @@
 -- Every block that a cache event of a run stored, reused or evicted, in the order in which the scheduler did it, with the pass and the
 -- request behind it where they can be told: docs/dashboard.md says the rules. Its time is that of the scheduling, the start of the pass,
--- as producers publish some events only at its end.
+-- as producers publish some events only at its end. What only moves in other memory than the pool's is left out; what is loaded from
+-- there is a store that computed nothing (`restored`).
 WITH seats AS MATERIALIZED (  -- what each member of a pass filled and took, in scheduling order
     SELECT
         pass_index, request_id, seat,
@@ -19,7 +20,8 @@ filled AS (
 ),
 events AS MATERIALIZED (  -- with the pass that the event names, else the one that was running
     SELECT
-        e.* EXCLUDE (pass_index), coalesce(named.pass_index, p.pass_index) AS pass_index,
+        e.* EXCLUDE (pass_index) REPLACE (CASE kind WHEN 'restore' THEN 'store' ELSE kind END AS kind), kind = 'restore' AS restored,
+        coalesce(named.pass_index, p.pass_index) AS pass_index,
         coalesce(named.start_ns, p.start_ns, e.time_ns) AS order_ns, named.pass_index IS NOT NULL AS pass_named
     FROM {kv_events} e
     LEFT JOIN {passes} named ON named.pass_index = e.pass_index
@@ -27,7 +29,7 @@ events AS MATERIALIZED (  -- with the pass that the event names, else the one th
         ON coalesce(started.worker_id, '') = coalesce(e.worker_id, '') AND coalesce(started.dp_rank, -1) = coalesce(e.dp_rank, -1)
         AND started.start_ns <= e.time_ns
     LEFT JOIN {passes} p ON p.pass_index = started.pass_index AND e.time_ns <= p.end_ns AND e.pass_index IS NULL
-    WHERE e.kind IN ('store', 'evict', 'hit', 'readmit', 'clear')
+    WHERE e.kind IN ('store', 'evict', 'hit', 'readmit', 'clear') AND coalesce(e.tier, 'device') = 'device' OR e.kind = 'restore'
 ),
 names AS (  -- the producer's names of blocks, where their content is known
     SELECT own, any_value(content) AS content
@@ -39,7 +41,7 @@ blocks AS MATERIALIZED (
     SELECT e.* EXCLUDE (own, content), coalesce(e.content, n.content, e.own) AS hash
     FROM (
         SELECT
-            event_index, time_ns, order_ns, pass_index, pass_named, worker_id, dp_rank, kind, request_id, num_blocks, reason, age_ns,
+            event_index, time_ns, order_ns, pass_index, pass_named, worker_id, dp_rank, kind, restored, request_id, num_blocks, reason, age_ns,
             unnest(range(CASE WHEN kind = 'clear' THEN 1 ELSE greatest(num_blocks, len(block_hashes), len(content_hashes)) END)) AS ordinal,
             unnest(block_hashes) AS own, unnest(content_hashes) AS content
         FROM events
@@ -173,7 +175,7 @@ clears AS (
 named AS (  -- narrow, as what a window sorts it carries along
     SELECT
         o.move, o.order_ns, o.hash, hash(o.worker_id, o.dp_rank) AS pool, hash(o.worker_id, o.dp_rank, c.epoch) AS emptied,
-        o.kind = 'store' AS stores, o.kind = 'evict' AS evicts
+        o.kind = 'store' AS stores, o.kind = 'store' AND NOT coalesce(o.restored, false) AS computes, o.kind = 'evict' AS evicts
     FROM ordered o
     ASOF LEFT JOIN clears c ON c.worker_id IS NOT DISTINCT FROM o.worker_id AND c.dp_rank IS NOT DISTINCT FROM o.dp_rank AND c.move <= o.move
     WHERE o.hash IS NOT NULL
@@ -183,6 +185,7 @@ history AS (
         move,
         count(*) FILTER (stores) OVER (PARTITION BY hash ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stores_before,
         count(*) FILTER (stores) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stores_here,
+        count(*) FILTER (computes) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS computed_here,
         count(*) FILTER (stores) OVER held - count(*) FILTER (evicts) OVER held AS held_before,
         lag(order_ns) OVER (PARTITION BY hash, pool ORDER BY move) AS last_move_ns
     FROM named
@@ -194,7 +197,7 @@ again AS (  -- what a request touches once more after a preemption
     WHERE kind IN ('store', 'hit', 'readmit') AND request_id IN (SELECT request_id FROM {kv_events} WHERE kind = 'preempt')
 )
 SELECT
-    o.move, o.order_ns AS time_ns, o.pass_index, o.kind, o.hash, o.request_id, o.reason, o.age_ns, o.worker_id, o.dp_rank,
+    o.move, o.order_ns AS time_ns, o.pass_index, o.kind, coalesce(o.restored, false) AS restored, o.hash, o.request_id, o.reason, o.age_ns, o.worker_id, o.dp_rank,
     o.rule IS NOT NULL AND o.rule <> 'no hash' AS identified,
     CASE
         WHEN o.rule IS NOT NULL THEN o.rule
@@ -205,7 +208,7 @@ SELECT
         WHEN o.candidates > 1 THEN 'several requests possible'
         ELSE 'no request of the pass fits'
     END AS rule,
-    h.stores_before, h.stores_here, h.held_before, h.last_move_ns, coalesce(a.own, false) AS own_again
+    h.stores_before, h.stores_here, h.computed_here, h.held_before, h.last_move_ns, coalesce(a.own, false) AS own_again
 FROM ordered o
 LEFT JOIN history h ON h.move = o.move
 LEFT JOIN again a ON a.move = o.move

@@ -4,6 +4,7 @@
 --   post_*       from there to the end of the pass that computes the last token
 --   *_prefill, *_mixed, *_decode: passes of that class meanwhile; *_waiting: preempted and not readmitted yet;
 --   *_host: running, and no pass runs
+--   transfer     prompt computed to its KV at the worker that decodes it, room there included; 0 where nothing is transferred
 --   member       the number of the request in the table of the run
 --   streamed, visible_tokens: from the first to the last visible token, and how many
 -- Times in passes are differences of sums over the passes of a rank, read off where the stages begin and end.
@@ -29,12 +30,17 @@ passes AS MATERIALIZED (
     WHERE until_ns > start_ns
     WINDOW earlier AS (PARTITION BY engine_rank ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
 ),
-sent AS (
+-- ``first_rank`` computes the prompt; it may be another than the one that decodes.
+routed AS (
     SELECT
-        request_id, dispatched_ns, received_ns, first_admit_ns, released_ns, input_tokens, output_tokens, preemptions,
-        CASE WHEN (SELECT count(DISTINCT (worker_id, dp_rank)) FROM {passes}) > 1 THEN concat_ws('/', worker_id, dp_rank) ELSE '' END AS engine_rank
-    FROM {requests}
+        r.request_id, dispatched_ns, received_ns, first_admit_ns, r.released_ns, input_tokens, output_tokens, preemptions,
+        CASE WHEN (SELECT count(DISTINCT (worker_id, dp_rank)) FROM {passes}) > 1 THEN concat_ws('/', worker_id, dp_rank) ELSE '' END AS engine_rank,
+        concat_ws('/', t.prefill_worker_id, CASE WHEN t.prefill_worker_id IS NOT NULL THEN dp_rank END) AS prefill_rank,
+        t.end_ns AS transferred_ns, t.admitted_ns AS joined_ns
+    FROM {requests} r
+    LEFT JOIN {transfers} t ON t.request_id = r.request_id
 ),
+sent AS (SELECT *, CASE WHEN prefill_rank = '' THEN engine_rank ELSE prefill_rank END AS first_rank FROM routed),
 computing AS (
     SELECT request_id, min(end_ns) AS first_token_ns
     FROM (
@@ -57,7 +63,7 @@ arrivals AS (
             - CASE WHEN p.start_ns IS NULL THEN 0 ELSE greatest(0, least(p.end_ns, received_ns) - greatest(p.start_ns, dispatched_ns)) END AS least_ns
     FROM sent r
     LEFT JOIN computing c USING (request_id)
-    ASOF LEFT JOIN passes p ON r.engine_rank = p.engine_rank AND r.received_ns > p.start_ns
+    ASOF LEFT JOIN passes p ON r.first_rank = p.engine_rank AND r.received_ns > p.start_ns
     WHERE received_ns IS NOT NULL AND (p.start_ns IS NOT NULL OR c.first_token_ns IS NOT NULL)
 ),
 -- The way that agrees best with these bounds (least sum of distances) is the median of all of them.
@@ -69,7 +75,7 @@ ways AS (
 first_pass AS (
     SELECT request_id, p.end_ns AS first_pass_ns
     FROM sent r
-    ASOF JOIN passes p ON r.engine_rank = p.engine_rank AND r.first_admit_ns <= p.start_ns
+    ASOF JOIN passes p ON r.first_rank = p.engine_rank AND r.first_admit_ns <= p.start_ns
 ),
 last_pass AS (
     SELECT request_id, p.end_ns AS last_pass_ns
@@ -92,7 +98,8 @@ waits AS (
 waited AS (SELECT request_id, count(*) AS waits FROM waits GROUP BY request_id),
 moments AS (
     SELECT
-        r.request_id, r.engine_rank, r.first_admit_ns, f.first_pass_ns, c.first_token_ns,
+        r.request_id, r.engine_rank, r.first_rank, r.first_admit_ns, f.first_pass_ns, c.first_token_ns, r.transferred_ns,
+        coalesce(r.joined_ns, c.first_token_ns) AS post_from_ns,
         CASE WHEN r.output_tokens = 1 THEN c.first_token_ns WHEN l.last_pass_ns >= c.first_token_ns THEN l.last_pass_ns END AS last_token_ns,
         coalesce(w.waits, 0) = coalesce(r.preemptions, 0) AS waits_known
     FROM sent r
@@ -102,16 +109,18 @@ moments AS (
     LEFT JOIN waited w USING (request_id)
 ),
 points AS (
-    SELECT request_id, engine_rank, first_admit_ns AS time_ns, -1 AS pre, 0 AS post, 0 AS away FROM moments
+    SELECT request_id, first_rank AS engine_rank, first_admit_ns AS time_ns, -1 AS pre, 0 AS post, 0 AS away FROM moments
     UNION ALL
-    SELECT request_id, engine_rank, first_token_ns, 1, -1, 0 FROM moments
+    SELECT request_id, first_rank, first_token_ns, 1, 0, 0 FROM moments
+    UNION ALL
+    SELECT request_id, engine_rank, post_from_ns, 0, -1, 0 FROM moments
     UNION ALL
     SELECT request_id, engine_rank, last_token_ns, 0, 1, 0 FROM moments
     UNION ALL
-    SELECT request_id, engine_rank, from_ns, (to_ns <= first_token_ns)::INT, (from_ns >= first_token_ns)::INT, -1
+    SELECT request_id, CASE WHEN to_ns <= first_token_ns THEN first_rank ELSE engine_rank END, from_ns, (to_ns <= first_token_ns)::INT, (from_ns >= first_token_ns)::INT, -1
     FROM waits JOIN moments USING (request_id)
     UNION ALL
-    SELECT request_id, engine_rank, to_ns, -(to_ns <= first_token_ns)::INT, -(from_ns >= first_token_ns)::INT, 1
+    SELECT request_id, CASE WHEN to_ns <= first_token_ns THEN first_rank ELSE engine_rank END, to_ns, -(to_ns <= first_token_ns)::INT, -(from_ns >= first_token_ns)::INT, 1
     FROM waits JOIN moments USING (request_id)
 ),
 placed AS (
@@ -147,6 +156,7 @@ seen AS (
 )
 SELECT
     m.request_id, r.rowid AS member, w.way_ns, w.most_ns - w.way_ns AS wait_ns, m.first_pass_ns, m.first_token_ns, m.last_token_ns,
+    coalesce(m.transferred_ns - m.first_token_ns, 0) AS transfer_ns,
     CASE WHEN pre THEN pre_prefill_ns END AS pre_prefill_ns,
     CASE WHEN pre THEN pre_mixed_ns END AS pre_mixed_ns,
     CASE WHEN pre THEN pre_decode_ns END AS pre_decode_ns,
@@ -155,8 +165,8 @@ SELECT
     CASE WHEN post THEN post_prefill_ns END AS post_prefill_ns,
     CASE WHEN post THEN post_mixed_ns END AS post_mixed_ns,
     CASE WHEN post THEN post_decode_ns END AS post_decode_ns,
-    CASE WHEN post THEN post_waiting_ns END AS post_waiting_ns,
-    CASE WHEN post THEN a.post_ns - post_prefill_ns - post_mixed_ns - post_decode_ns END AS post_host_ns,
+    CASE WHEN post THEN post_waiting_ns + coalesce(m.post_from_ns - m.transferred_ns, 0) END AS post_waiting_ns,
+    CASE WHEN post THEN a.post_ns - a.post_prefill_ns - a.post_mixed_ns - a.post_decode_ns END AS post_host_ns,
     s.visible_tokens, s.streamed_ns
 FROM (
     SELECT

@@ -9,7 +9,7 @@ WITH blocks AS (
 ),
 moves AS (
     SELECT
-        b.block_index, b.first_turn, m.* EXCLUDE (age_ns), m.stores_here > 0 AS again, coalesce(r.conversation_id = $conversation_id, false) AS own,
+        b.block_index, b.first_turn, m.* EXCLUDE (age_ns) REPLACE (CASE WHEN m.restored THEN 'restore' ELSE m.kind END AS kind), m.stores_here > 0 AS again, coalesce(r.conversation_id = $conversation_id, false) AS own,
         coalesce(r.turn, '=' || m.request_id) AS turn,
         CASE WHEN m.kind = 'evict' THEN c.age_ns ELSE m.time_ns - m.last_move_ns END AS since_last_ns
     FROM blocks b

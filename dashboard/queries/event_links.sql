@@ -1,6 +1,6 @@
 -- How the blocks of cache events were joined with the pass and the request behind them, and what stays unidentified and why.
 WITH moved AS (
-    SELECT CASE kind WHEN 'readmit' THEN 'hit' ELSE kind END AS kind, identified, rule AS joined_by
+    SELECT CASE WHEN restored THEN 'restore' WHEN kind = 'readmit' THEN 'hit' ELSE kind END AS kind, identified, rule AS joined_by
     FROM {run.block_moves}
     WHERE kind <> 'clear'
 )

@@ -1,7 +1,7 @@
 -- Cache events and the blocks they moved, over time, by kind.
 SELECT
     $start_ns + bin * ($end_ns - $start_ns) // $bins AS time_ns,
-    kind,
+    {part.event_kind} AS kind,
     count(*) AS events,
     sum(num_blocks) AS blocks
 FROM (
@@ -9,5 +9,5 @@ FROM (
     FROM {run.kv_events}
     WHERE time_ns >= $start_ns AND time_ns < $end_ns
 )
-GROUP BY bin, kind
-ORDER BY bin, kind
+GROUP BY bin, {part.event_kind}
+ORDER BY bin, {part.event_kind}

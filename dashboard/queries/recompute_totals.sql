@@ -3,8 +3,8 @@ SELECT
     {part.block_use} AS use,
     count(*) AS blocks,
     count(*) * $block_size AS tokens,
-    count(*) / sum(count(*)) OVER (PARTITION BY kind = 'store') AS share
+    count(*) / sum(count(*)) OVER (PARTITION BY kind = 'store' AND NOT restored) AS share
 FROM {run.block_moves}
 WHERE kind IN ('store', 'hit', 'readmit')
-GROUP BY kind = 'store', use
-ORDER BY kind = 'store' DESC, use
+GROUP BY kind = 'store' AND NOT restored, use
+ORDER BY kind = 'store' AND NOT restored DESC, use

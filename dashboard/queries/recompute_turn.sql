@@ -3,11 +3,11 @@
 WITH used AS (
     SELECT
         request_id,
-        count(*) FILTER (kind = 'store') AS computed_blocks,
+        count(*) FILTER (kind = 'store' AND NOT restored) AS computed_blocks,
         count(*) FILTER (use IN ('computed_lost', 'computed_preempted')) AS lost_blocks,
-        count(*) FILTER (kind <> 'store') AS reused_blocks,
+        count(*) FILTER (kind <> 'store' OR restored) AS reused_blocks,
         count(*) FILTER (use = 'reuse_first') AS reused_once_blocks
-    FROM (SELECT request_id, kind, {part.block_use} AS use FROM {run.block_moves} WHERE kind IN ('store', 'hit', 'readmit'))
+    FROM (SELECT request_id, kind, restored, {part.block_use} AS use FROM {run.block_moves} WHERE kind IN ('store', 'hit', 'readmit'))
     GROUP BY request_id
 )
 SELECT

@@ -131,8 +131,9 @@ def blocks(store: Store, run_id: str, request: Request) -> Result:
     first = admissions(store, run_id, request).rows()[:1]
     hits = first[0]["hit_blocks"] if first else None
     size = block_size(store, run_id)
+    restored = (first[0]["restored_blocks"] or 0) if first else 0
     if hits is None and row["cached_tokens"] is not None and size:
         hits = row["cached_tokens"] // size
     admitted = row["first_admit_ns"] if row["first_admit_ns"] is not None else row["dispatched_ns"]
-    params = {"request_id": request.request_id, "hit_blocks": hits, "admit_ns": admitted}
+    params = {"request_id": request.request_id, "hit_blocks": hits, "restored_blocks": restored, "admit_ns": admitted}
     return store.query("request_blocks", params, runs={"run": run_id})

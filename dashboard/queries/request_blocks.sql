@@ -35,6 +35,7 @@ SELECT
     CASE
         WHEN $hit_blocks IS NULL THEN 'reuse not recorded'
         WHEN l.block_index < $hit_blocks THEN 'hit'
+        WHEN l.block_index < $hit_blocks + $restored_blocks THEN 'loaded from the host'
         WHEN NOT l.stored THEN 'never stored before'
         WHEN l.gone THEN 'evicted before'
         ELSE 'held, not hit'

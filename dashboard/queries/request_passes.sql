@@ -1,5 +1,5 @@
 -- Passes of a request's rank that started while it was in the system, up to its last: what it got in each (NULL: it was not in it),
--- and what the whole batch was.
+-- and what the whole batch was. Of a rank that it came to later, from its first pass there on.
 SELECT * EXCLUDE (members, mine), members IS NOT NULL AS composed, mine.scheduled_tokens AS own_tokens, mine.computed_before
 FROM (
     SELECT
@@ -10,9 +10,13 @@ FROM (
     WHERE start_ns >= $start_ns AND start_ns <= $end_ns AND class <> 'idle'
 )
 WHERE mine IS NOT NULL OR end_ns > $dispatched_ns
-QUALIFY coalesce(start_ns <= max(start_ns) FILTER (mine IS NOT NULL) OVER (), true)
-    AND (
-        bool_or(mine IS NOT NULL) OVER (PARTITION BY worker_id, dp_rank)
-        OR NOT bool_or(mine IS NOT NULL) OVER ()
+WINDOW rank AS (PARTITION BY worker_id, dp_rank), every AS ()
+QUALIFY NOT bool_or(mine IS NOT NULL) OVER every
+    OR (
+        start_ns <= max(start_ns) FILTER (mine IS NOT NULL) OVER rank
+        AND (
+            min(start_ns) FILTER (mine IS NOT NULL) OVER rank = min(start_ns) FILTER (mine IS NOT NULL) OVER every
+            OR start_ns >= min(start_ns) FILTER (mine IS NOT NULL) OVER rank
+        )
     )
 ORDER BY start_ns, pass_index

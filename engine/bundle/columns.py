@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.bundle.arrays import numbers
+from engine.arrays import numbers
 from engine.bundle.digest import compact, fixed_values
 from engine.bundle.schema import TABLES, Table
 from engine.errors import GapscopeError

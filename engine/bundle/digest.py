@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.bundle.arrays import numbers, texts
+from engine.arrays import numbers, texts
 
 _EMPTY = texts([""])[0]
 

@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 KINDS = ("measured", "replay", "sweep", "imported_summary")
 PHASES = ("primer", "warmup", "profile", "grace", "drain", "cooldown")
 STATUSES = ("ok", "error", "rejected", "canceled", "in_flight", "never_issued")
-EVENT_KINDS = ("hit", "store", "evict", "clear", "preempt", "readmit")
+EVENT_KINDS = ("hit", "store", "evict", "clear", "preempt", "readmit", "restore")
 REPORTED_SCOPES = ("run", "warmup", "slice", "server", "gpu", "repeats")
 TELEMETRY_KINDS = ("server", "gpu", "network")
 PARITY_CHECKS = ("dispatch", "loop")
@@ -206,6 +206,7 @@ TABLES: dict[str, Table] = {
             ("dp_rank", _i64),
             ("cached_tokens", _i64),
             ("hit_blocks", _i64),
+            ("restored_blocks", _i64),
             ("is_readmission", pa.bool_()),
             ("waiting_ahead", _i64),
         ],
@@ -305,6 +306,22 @@ TABLES: dict[str, Table] = {
         ("time_ns", "kind", "name", "value"),
         {"kind": TELEMETRY_KINDS},
     ),
+    "transfers": _table(
+        [
+            ("request_id", _text),
+            ("prefill_worker_id", _text),
+            ("decode_worker_id", _text),
+            ("held_ns", _i64),
+            ("reserved_ns", _i64),
+            ("start_ns", _i64),
+            ("end_ns", _i64),
+            ("admitted_ns", _i64),
+            ("released_ns", _i64),
+            ("tokens", _i64),
+        ],
+        ("request_id",),
+        ("request_id",),
+    ),
     "idle_shifts": _table(
         [("time_ns", _i64), ("play_id", _text), ("shift_ns", _i64), ("timers", _i64)],
         ("time_ns",),
@@ -340,6 +357,9 @@ CLOCKS: dict[str, dict[str, str]] = {
     "admissions": {"time_ns": "engine"},
     "chunks": {"time_ns": "client", "after_ns": "client"},
     "telemetry": {"time_ns": "client"},
+    "transfers": dict.fromkeys(
+        ("held_ns", "reserved_ns", "start_ns", "end_ns", "admitted_ns", "released_ns"), "engine"
+    ),
     "idle_shifts": {"time_ns": "client"},
 }
 """The clock of each time column, unless a run says otherwise: client, engine or gpu."""

@@ -75,17 +75,14 @@ def _predict(measured: Bundle, arguments: argparse.Namespace, stores: Sequence[P
     """Rung 0: what ``gapscope replay --like MEASURED --fit ...`` makes."""
     from engine import knobs as knob_table
     from engine.bundle import find_bundle, measured_runs
-    from engine.replay import knobs_from_run, replay
+    from engine.replay import knobs_from_run, played_trace, replay, trace_digest
     from engine.timing import fit
-    from engine.traces import stored_trace
 
-    digest = measured.identity.value("trace", "digest")
-    if not digest:
-        raise GapscopeError(f"The identity of {measured.run_id} does not say which trace was played.")
+    trace_digest(measured)  # says what is missing before anything is fitted
     values = knob_table.resolve({}, knobs_from_run(measured))
     model = fit(fit_sources(arguments.fit, stores), force=arguments.force)
     run_id = replay(
-        stored_trace(stores, str(digest)),
+        played_trace(measured, stores),
         values,
         model,
         store=stores[-1],

@@ -23,7 +23,9 @@ from engine.cli.shared import (
     Commands,
     add_command,
     add_fit_options,
+    add_trace_options,
     fit_sources,
+    read_as,
     say_checks,
     sound_run,
     store_options,
@@ -31,7 +33,6 @@ from engine.cli.shared import (
 )
 from engine.cli.tables import add_table
 from engine.cli.terminal import run_command
-from engine.errors import GapscopeError
 
 __all__ = ["main", "register", "store_options", "stores_of"]
 
@@ -123,7 +124,7 @@ def _add_parity(commands: Commands) -> None:
 
 def _parity(arguments: argparse.Namespace) -> int:
     from engine.parity import check_by_dispatch, check_closed_loop, check_parity
-    from engine.traces import stored_trace
+    from engine.replay import played_trace
 
     stores, by = stores_of(arguments), arguments.by
     bundle = sound_run(stores, arguments.name)
@@ -138,10 +139,7 @@ def _parity(arguments: argparse.Namespace) -> int:
     if by in ("dispatch", "all"):
         print(check_by_dispatch(bundle).describe(arguments.show))
     if by in ("loop", "all"):
-        digest = bundle.identity.value("trace", "digest")
-        if not digest:
-            raise GapscopeError(f"The identity of {bundle.run_id} does not say which trace was played.")
-        print(check_closed_loop(bundle, stored_trace(stores, str(digest))).describe())
+        print(check_closed_loop(bundle, played_trace(bundle, stores)).describe())
     return 0 if exact else 1
 
 
@@ -158,6 +156,7 @@ def _add_trace(commands: Commands) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     inspect = actions.add_parser("inspect", help="count plays, turns and tokens, and what could be reused of them")
     inspect.add_argument("file", type=Path)
+    add_trace_options(inspect)
     inspect.set_defaults(run=_inspect)
 
 
@@ -165,7 +164,7 @@ def _inspect(arguments: argparse.Namespace) -> int:
     from engine.traces import load_trace
     from engine.workload.summary import describe
 
-    print(describe(load_trace(arguments.file)))
+    print(describe(load_trace(arguments.file, read_as(arguments))))
     return 0
 
 

@@ -8,7 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from engine import knobs as knob_table
-from engine.cli.shared import Commands, add_command, add_fit_options, fit_sources, sound_run, store_options, stores_of
+from engine.cli.shared import (
+    Commands,
+    add_command,
+    add_fit_options,
+    add_trace_options,
+    fit_sources,
+    read_as,
+    sound_run,
+    store_options,
+    stores_of,
+)
 from engine.cli.terminal import ProgressBar, knob_help, knob_values
 from engine.errors import GapscopeError
 
@@ -38,6 +48,7 @@ def add_replay(commands: Commands) -> None:
         epilog="Knobs, for --set KEY=VALUE:\n" + knob_help(),
     )
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the workload (default: that of --like)")
+    add_trace_options(parser)
     add_timing_options(parser)
     parser.add_argument("--title", help="what people read (the run's id is made from it)")
     parser.add_argument("--dry-run", action="store_true", help="show the resolved knobs and stop")
@@ -65,20 +76,21 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
 def _replay(arguments: argparse.Namespace) -> int:
     from engine.bundle import measured_runs
     from engine.deployment import preset_folders
-    from engine.replay import knobs_from_run, replay, resolve_host_terms
+    from engine.replay import knobs_from_run, replay, resolve_host_terms, trace_digest
     from engine.timing import build_timing
-    from engine.traces import keep_trace, load_trace, stored_trace
+    from engine.traces import keep_trace
 
     stores = stores_of(arguments)
     like = sound_run(stores, arguments.like) if arguments.like else None
     base = knobs_from_run(like) if like else {}
     changes = changes_of(arguments)
     values = knob_table.resolve(changes, base)
-    digest = "" if arguments.trace else _trace_digest(like)
+    if not arguments.trace:
+        trace_digest(_needed(like, arguments))
     model = model_of(arguments, like, stores, values)
     presets = preset_folders(stores)
     build_timing(values, model, presets)  # says what is missing before anything is read
-    trace = load_trace(arguments.trace) if arguments.trace else stored_trace(stores, digest)
+    trace = _trace(arguments, like, stores)
     if arguments.dry_run:
         resolved = resolve_host_terms(values, model)
         print(f"trace {trace.name} ({trace.digest[:12]}), {len(trace.plays)} plays")
@@ -218,11 +230,24 @@ def _keep_table(text: str, stores: Sequence[Path]) -> None:
         keep(path, stores[-1])
 
 
-def _trace_digest(like: Bundle | None) -> str:
-    """Which workload the run that is replayed was played with."""
+def _needed(like: Bundle | None, arguments: argparse.Namespace) -> Bundle:
+    """The run whose workload is replayed where no file is given."""
     if like is None:
         raise GapscopeError("Nothing to replay: give --like RUN, or --trace FILE with the knobs of the deployment.")
-    digest = like.identity.value("trace", "digest")
-    if not digest:
-        raise GapscopeError(f"The identity of {like.run_id} does not say which trace was played: give --trace FILE.")
-    return str(digest)
+    if arguments.nested_timestamps:
+        raise GapscopeError(
+            "--nested-timestamps says how the file of --trace is read: give both, or leave it out (the trace of --like "
+            "is read as it was then)."
+        )
+    return like
+
+
+def _trace(arguments: argparse.Namespace, like: Bundle | None, stores: Sequence[Path]) -> Trace:
+    from engine.replay import played_trace
+    from engine.traces import load_trace
+    from engine.traces.cache import TraceCache
+
+    compiled = None if arguments.dry_run else TraceCache(stores[-1])
+    if arguments.trace:
+        return load_trace(arguments.trace, read_as(arguments), compiled)
+    return played_trace(_needed(like, arguments), stores, compiled)

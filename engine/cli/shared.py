@@ -53,6 +53,21 @@ def add_fit_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="pool passes of deployments that are known to differ")
 
 
+def add_trace_options(parser: argparse.ArgumentParser) -> None:
+    """The options that decide what a trace format leaves open."""
+    parser.add_argument(
+        "--nested-timestamps",
+        choices=("auto", "absolute", "relative"),
+        help="Weka sessions: times inside subagents count from the beginning of the session (absolute) or of the "
+        "subagent (relative); auto, the default, tells by requests that would come before their subagent",
+    )
+
+
+def read_as(arguments: argparse.Namespace) -> dict[str, str]:
+    """What those options say, for :func:`engine.traces.load_trace`."""
+    return {"nested_timestamps": arguments.nested_timestamps} if arguments.nested_timestamps else {}
+
+
 def sound_run(stores: Sequence[Path], ref: str) -> Bundle:
     """The run that ``ref`` means.
 

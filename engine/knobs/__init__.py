@@ -2,7 +2,7 @@
 
 from engine.knobs.knob import Knob
 from engine.knobs.resolve import defaults, resolve
-from engine.knobs.table import BY_NAME, DEPLOYMENT, GROUPS, HOST_TERMS, KNOBS, OTHERS_ONLY, SGLANG_ONLY
+from engine.knobs.table import BY_NAME, DEPLOYMENT, GROUPS, HOST_TERMS, KNOBS, OF_PREFILL, OTHERS_ONLY, SGLANG_ONLY
 
 __all__ = [
     "BY_NAME",
@@ -10,6 +10,7 @@ __all__ = [
     "GROUPS",
     "HOST_TERMS",
     "KNOBS",
+    "OF_PREFILL",
     "OTHERS_ONLY",
     "SGLANG_ONLY",
     "Knob",

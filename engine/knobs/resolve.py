@@ -8,7 +8,15 @@ from typing import Any
 
 from engine.errors import GapscopeError
 from engine.knobs.knob import Knob
-from engine.knobs.settle import settle_client, settle_engine, settle_speculation, settle_topology
+from engine.knobs.settle import (
+    settle_client,
+    settle_disaggregation,
+    settle_engine,
+    settle_host,
+    settle_lookahead,
+    settle_speculation,
+    settle_topology,
+)
 from engine.knobs.settle_deployment import settle_deployment
 from engine.knobs.table import BY_NAME, FIXED, HOST_TERMS, KNOBS
 
@@ -50,13 +58,16 @@ def resolve(changes: Mapping[str, Any], base: Mapping[str, Any] | None = None) -
             values[name] = BY_NAME[name].default
     settle_client(values, changes)
     settle_engine(values, changes)
+    settle_host(values, changes)
     if values["engine"] != "sglang" and values["max_num_batched_tokens"] < values["max_num_seqs"]:
         raise GapscopeError(
             f"Knob max_num_batched_tokens={values['max_num_batched_tokens']} is smaller than "
             f"max_num_seqs={values['max_num_seqs']}: expected a budget that holds one token of each running request."
         )
+    settle_disaggregation(values, changes)
     settle_topology(values, changes)
     settle_speculation(values, changes)
+    settle_lookahead(values, changes)
     settle_deployment(values, changes)
     return values
 

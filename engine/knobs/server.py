@@ -37,6 +37,25 @@ KNOBS: tuple[Knob, ...] = (
         100_000_000,
     ),
     Knob(
+        "async_scheduling",
+        bool,
+        False,
+        "scheduler",
+        "vllm: each batch is formed while the pass before it runs: what comes is seen a pass later, the host time "
+        "between passes is hidden",
+    ),
+    Knob(
+        "prefill_schedule_interval",
+        int,
+        1,
+        "scheduler",
+        "vllm with attention_dp: ranks that decode take prompts in every so many steps only, all in the same ones, "
+        "unless some were left waiting then; 1: in any",
+        "steps",
+        1,
+        10_000,
+    ),
+    Knob(
         "reserve_full_prompt",
         bool,
         True,
@@ -278,5 +297,26 @@ KNOBS: tuple[Knob, ...] = (
         "blocks",
         0,
         1_000_000_000,
+    ),
+    Knob(
+        "host_kv_blocks",
+        int,
+        0,
+        "capacity",
+        "vllm: blocks of host memory, where every full block is kept that a request let go of, least recently used out "
+        "first; a prompt takes from there what follows its hits; 0: none",
+        "blocks",
+        0,
+        1_000_000_000,
+    ),
+    Knob(
+        "host_link_gb_s",
+        float,
+        32.0,
+        "capacity",
+        "bandwidth at which host memory is loaded, before the batch of the pass that admits; 0: any amount at once",
+        "GB/s",
+        0,
+        1_000_000,
     ),
 )

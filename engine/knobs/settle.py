@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from engine.errors import GapscopeError
-from engine.knobs.table import BY_NAME, KNOBS, OTHERS_ONLY, SGLANG_ONLY
+from engine.knobs.table import BY_NAME, KNOBS, OF_PREFILL, OTHERS_ONLY, SGLANG_ONLY
 
 _HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("arrival_rate", "arrivals", ("poisson", "constant")),
@@ -18,6 +18,12 @@ _HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
     ("global_idle_cap_s", "idle_cap", ("system",)),
 )
 """Client knobs that need another to be one of these."""
+_ONE_POOL_ONLY: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("engine", ("vllm", "trtllm")),
+    ("attention_dp", (1,)),
+    ("cache_blocks", (0,)),
+)
+"""Knobs of servers, and the values with which they can be one of two pools."""
 MOST_SCHEDULERS = 1024
 """Each has queues and a pool of its own; more of them take minutes to do nothing."""
 
@@ -76,7 +82,7 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     settle("dp_price", values["attention_dp"] > 1, "attention_dp above 1")
     settle(
         "router_overlap_weight",
-        "kv_aware" in (values["router"], values["dp_router"]),
+        "kv_aware" in (values["router"], values["dp_router"], values["prefill_router"]),
         "router=kv_aware with replicas above 1, or dp_router=kv_aware with attention_dp above 1",
     )
     schedulers = values["replicas"] * values["attention_dp"]
@@ -91,6 +97,61 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             f"Knob {several[0]}={values[several[0]]}: recorded passes can be taken in their order by one scheduler "
             f"only; expected measured_match=geometry, or {several[0]}=1."
         )
+
+
+def settle_disaggregation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse what two pools cannot do; without them their settings become the defaults, or are refused where asked."""
+    prompts = values["prefill_replicas"]
+    if not prompts:
+        for knob in KNOBS:
+            if knob.group == "disaggregation" and knob.name != "kv_bytes_per_token":
+                drop(values, changes, knob.name, "prefill_replicas=0")
+        if not values["host_kv_blocks"]:  # never refused, as it is a fact that recordings hold
+            values["kv_bytes_per_token"] = BY_NAME["kv_bytes_per_token"].default
+        return
+    if prompts == 1:
+        drop(values, changes, "prefill_router", "prefill_replicas=1")
+    for name, known in _ONE_POOL_ONLY:
+        if values[name] not in known:
+            raise GapscopeError(
+                f"Knobs prefill_replicas={prompts} and {name}={_said(values[name])}: the two pools do not have that "
+                f"here; expected {name}={' or '.join(_said(value) for value in known)}, or prefill_replicas=0."
+            )
+    if values["core"] == "skipping" and (values["engine"], values["reservation"]) != ("vllm", "own"):
+        raise GapscopeError(
+            f"Knobs prefill_replicas={prompts} and core=skipping, with engine={values['engine']} and reservation="
+            f"{values['reservation']}: expected core=auto, or plain."
+        )
+    if prompts + values["replicas"] > MOST_SCHEDULERS:
+        raise GapscopeError(
+            f"Knobs prefill_replicas={prompts} and replicas={values['replicas']} make more than {MOST_SCHEDULERS:,} "
+            "schedulers: expected at most so many of them together."
+        )
+    if values["timing"] == "measured" and values["measured_match"] == "order":
+        raise GapscopeError(
+            f"Knob prefill_replicas={prompts}: recorded passes can be taken in their order by one scheduler only; "
+            "expected measured_match=geometry, or prefill_replicas=0."
+        )
+    seats, budget = (values[f"prefill_{name}"] or values[name] for name in OF_PREFILL[1:])
+    if budget < seats:
+        raise GapscopeError(
+            f"A prefill engine has a budget of {budget} tokens for {seats} requests: expected "
+            "prefill_max_num_batched_tokens of at least prefill_max_num_seqs (where 0, those of a decode engine)."
+        )
+
+
+def settle_lookahead(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse batches formed ahead, and steps without prompts, where they are not known to work, or have no effect."""
+    if values["engine"] != "vllm":
+        for name in ("async_scheduling", "prefill_schedule_interval"):
+            drop(values, changes, name, f"engine={values['engine']}")
+    if values["attention_dp"] == 1:
+        drop(values, changes, "prefill_schedule_interval", "attention_dp=1")
+    for name in ("spec_tokens", "prefill_replicas"):
+        if values["async_scheduling"] and values[name]:
+            raise GapscopeError(
+                f"Knobs async_scheduling=true and {name}={values[name]}: expected async_scheduling=false, or {name}=0."
+            )
 
 
 def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
@@ -115,11 +176,18 @@ def settle_speculation(values: dict[str, Any], changes: Mapping[str, Any]) -> No
         drop(values, changes, "spec_measured_tokens", "spec_acceptance, which is no length")
     if "," in values["spec_acceptance"]:
         drop(values, changes, "spec_decay", "a probability for each draft")
-    if values["timing"] == "measured" or values["engine"] != "vllm":
+    if values["timing"] == "measured":
         raise GapscopeError(
-            f"Knob spec_tokens={tokens} with timing={values['timing']} and engine={values['engine']}: expected "
-            "another timing, as recorded passes hold no drafts of this replay, and engine=vllm."
+            f"Knob spec_tokens={tokens} with timing=measured: expected another timing, as recorded passes hold no "
+            "drafts of this replay."
         )
+    if values["engine"] == "sglang":
+        if values["mixed_chunk"]:
+            raise GapscopeError(
+                f"Knobs spec_tokens={tokens} and mixed_chunk=true: SGLang puts no prompts into passes that verify "
+                "drafts; expected mixed_chunk=false, or spec_tokens=0."
+            )
+        return
     needed = values["max_num_seqs"] * (1 + tokens)
     if values["max_num_batched_tokens"] < needed or 0 < values["long_prefill_token_threshold"] <= tokens:
         raise GapscopeError(
@@ -152,6 +220,30 @@ def settle_engine(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             f"Knob chunked_prefill_size={values['chunked_prefill_size']} is less than a block: expected at least "
             f"block_size={values['block_size']}, or 0 for prompts in one piece."
         )
+
+
+_WITH_HOST: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("engine", ("vllm",)),
+    ("prefix_caching", (True,)),
+    ("policy", ("fcfs",)),
+    ("cache_blocks", (0,)),
+    ("prefill_replicas", (0,)),
+)
+"""Knobs of servers, and the values with which they can have host memory."""
+
+
+def settle_host(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
+    """Refuse host memory where it is not known how it is used; its link has no effect without it."""
+    blocks = values["host_kv_blocks"]
+    if not blocks:
+        drop(values, changes, "host_link_gb_s", "host_kv_blocks=0")
+        return
+    for name, known in _WITH_HOST:
+        if values[name] not in known:
+            raise GapscopeError(
+                f"Knobs host_kv_blocks={blocks} and {name}={_said(values[name])}: no rule for that is known here; "
+                f"expected {name}={_said(known[0])}, or host_kv_blocks=0."
+            )
 
 
 def drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:

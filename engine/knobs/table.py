@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.knobs import client, deployment, run, server
+from engine.knobs import client, deployment, disaggregation, run, server
 from engine.knobs.knob import Knob
 
 GROUPS: dict[str, str] = {
@@ -11,6 +11,7 @@ GROUPS: dict[str, str] = {
     "host": "Host: what frontend and client add before something is seen",
     "scheduler": "Scheduler",
     "topology": "Topology: replicas and who gets a request",
+    "disaggregation": "Disaggregation: prompts in one pool of engines, decodes in another",
     "speculation": "Speculation: drafts, how many are accepted, what they cost",
     "capacity": "KV capacity",
     "timing": "Timing",
@@ -18,7 +19,7 @@ GROUPS: dict[str, str] = {
     "output": "What is written",
 }
 
-KNOBS: tuple[Knob, ...] = (*client.KNOBS, *server.KNOBS, *deployment.KNOBS, *run.KNOBS)
+KNOBS: tuple[Knob, ...] = (*client.KNOBS, *server.KNOBS, *disaggregation.KNOBS, *deployment.KNOBS, *run.KNOBS)
 BY_NAME: dict[str, Knob] = {k.name: k for k in KNOBS}
 FIXED = tuple(knob.name for knob in KNOBS if knob.name.startswith("fixed_"))
 DEPLOYMENT = tuple(knob.name for knob in deployment.KNOBS)
@@ -31,6 +32,8 @@ SGLANG_ONLY = (
     "schedule_conservativeness",
 )
 """Knobs that only SGLang's scheduler has."""
+OF_PREFILL = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens")
+"""Limits that prefill engines may have of their own, under names that begin with ``prefill_``."""
 OTHERS_ONLY = (
     "max_num_batched_tokens",
     "long_prefill_token_threshold",

@@ -31,7 +31,7 @@ from engine.timing import build_timing
 from engine.workload.recorded import RecordedClient
 
 DEFAULTS = knob_table.defaults()
-SCHEDULER_RULES = ("engine", "policy", "reservation", "eviction", "cache_blocks")
+SCHEDULER_RULES = ("engine", "policy", "reservation", "eviction", "cache_blocks", "host_kv_blocks")
 """Knobs that make a scheduler another than the one that parity feeds."""
 Progress = Callable[[float, str], None]
 """Called with the share that is done and what is being done."""

@@ -15,11 +15,10 @@ from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.ladder.recording import recorded_batches, recorded_turns
 from engine.ladder.rungs import BUILT
-from engine.replay import knobs_from_run
+from engine.replay import knobs_from_run, played_trace
 from engine.serving.members import Members
 from engine.timing import build_timing, measured_model, model_for
 from engine.timing.contract import PassTimeSource
-from engine.traces import stored_trace
 from engine.traces.tree import Trace
 from engine.workload.hash_ids import block_keys_of
 from engine.workload.recorded import AS_RECORDED, RecordedLoad
@@ -76,7 +75,7 @@ class Pair:
         Raises:
             GapscopeError: no store has it.
         """
-        return stored_trace(self._stores, str(self.base.identity.value("trace", "digest")))
+        return played_trace(self.base, self._stores)
 
     def rungs(self) -> Iterator[tuple[int, Layers | None, str]]:
         """Rung by rung what it is made of, or in a sentence why there is none; those after it do without that layer."""
@@ -153,7 +152,7 @@ class Pair:
         if _schedulers(layers.values) > 1:
             raise GapscopeError(
                 f"The prediction has {_schedulers(layers.values)} schedulers, and recorded batches are formed by one: "
-                "expected a prediction with replicas=1 and attention_dp=1."
+                "expected a prediction with replicas=1, attention_dp=1 and prefill_replicas=0."
             )
         batches, left = recorded_batches(self.measured, load.index)
         return replace(layers, batches=batches, left=layers.left + left)
@@ -167,7 +166,7 @@ class Pair:
 
 
 def _schedulers(values: Mapping[str, Any]) -> int:
-    return int(values["replicas"]) * int(values["attention_dp"])
+    return int(values["replicas"]) * int(values["attention_dp"]) + int(values["prefill_replicas"])
 
 
 def _check(measured: Bundle, base: Bundle) -> None:

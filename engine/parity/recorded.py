@@ -145,6 +145,11 @@ def _config(bundle: Bundle) -> ServerConfig:
             )
         return default if value is None else value
 
+    if known("scheduler", "async_scheduling", False) is True:
+        raise GapscopeError(
+            f"Run {bundle.run_id} was recorded with asynchronous scheduling: parity follows batches that are formed "
+            "between two passes; expected a run without it."
+        )
     return ServerConfig(
         usable_kv_blocks=int(known("capacity", "usable_kv_blocks")),
         block_size=int(known("capacity", "block_size")),

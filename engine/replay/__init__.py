@@ -2,6 +2,7 @@
 
 from engine.replay.identity import knobs_from_run
 from engine.replay.loop import Canceled, replay, resolve_host_terms, simulate, write
+from engine.replay.played import played_trace, trace_digest
 from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
 
@@ -10,8 +11,10 @@ __all__ = [
     "ReplayResult",
     "Tables",
     "knobs_from_run",
+    "played_trace",
     "replay",
     "resolve_host_terms",
     "simulate",
+    "trace_digest",
     "write",
 ]

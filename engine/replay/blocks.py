@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import lists, numbers
+from engine.arrays import lists, numbers
 from engine.replay.result import Ints, ReplayResult
 from engine.serving.record import private_key
 from engine.workload.content import NO_KEY, Hashes
 
+LONG = 32
+"""Stretches of more values than this are cheaper to copy one by one than to index value by value."""
 _PRIVATE_STRIDE = private_key(0, 0) - private_key(1, 0)
 
 
@@ -23,6 +25,14 @@ def spans(first: Ints, counts: Ints) -> Ints:
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(first - (ends - counts), counts)
+
+
+def taken(values: Ints, first: Ints, counts: Ints) -> Ints:
+    """``counts[i]`` of the values from ``first[i]`` on for each i, one after the other."""
+    if counts.sum() <= LONG * len(counts):
+        return values[spans(first, counts)]
+    bounds = zip(first.tolist(), (first + counts).tolist(), strict=True)
+    return np.concatenate([values[begin:end] for begin, end in bounds])
 
 
 class Blocks:
@@ -60,6 +70,12 @@ class Blocks:
         out[shared] = self._flat[self._begin[index[shared]] + position[shared]]
         return out
 
+    def located(self, index: Ints, first: Ints, counts: Ints) -> tuple[Ints, Ints]:
+        """Keys, and where in them the ``counts`` blocks of each of these requests from position ``first`` on begin."""
+        if (first + counts <= self._given[index]).all():
+            return self._flat if len(index) else self._flat[:0], self._begin[index] + first
+        return self.keys(np.repeat(index, counts), spans(first, counts)), np.cumsum(counts) - counts
+
     def hashes(self, keys: Ints) -> Hashes:
         """Content hashes of keys."""
         return self._content.hashes(keys)
@@ -80,5 +96,5 @@ class Blocks:
     def lists(self, index: Ints, first: Ints, last: Ints) -> pa.ListArray:
         """For each row the hashes of the blocks ``first .. last - 1`` of the request ``index``."""
         counts = last - first
-        keys = self.keys(np.repeat(index, counts), spans(first, counts))
+        keys = taken(*self.located(index, first, counts), counts)
         return lists(np.concatenate([[0], np.cumsum(counts)]), numbers(self.hashes(keys)))

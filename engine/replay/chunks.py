@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import coded, numbers
+from engine.arrays import coded, numbers
 from engine.replay.blocks import spans
 from engine.replay.result import Ints, Responses
 

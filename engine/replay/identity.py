@@ -140,6 +140,10 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
         found["engine"] = engine
         if policy in knob_table.BY_NAME["policy"].choices:  # others are no scheduler's here
             found["policy"] = policy
+    if "engine" in found:  # others have no such rules here
+        found.pop("async_scheduling", None)
+    elif (interval := bundle.identity.value("scheduler", "prefill_interval")) and found.get("attention_dp", 1) > 1:
+        found["prefill_schedule_interval"] = interval
     usable = bundle.identity.value("capacity", "usable_kv_blocks")
     if "kv_blocks" not in found and usable is not None:
         found["kv_blocks"] = usable + 1
@@ -159,7 +163,7 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     identity, values, program = Identity(), result.knobs, f"gapscope {package_version()}"
     unused, described = _unused(values), result.timing.describe()
     regime = described.get("regime")  # of a source that prices a named deployment
-    assumed = ASSUMED_GROUPS if regime is None else ASSUMED_ANYWHERE
+    assumed: tuple[str, ...] = ASSUMED_GROUPS if regime is None else ASSUMED_ANYWHERE
     if values["timing"] == "anchor" and values["part"]:
         assumed = tuple(group for group in assumed if group != "hardware")
     if like is not None:
@@ -171,6 +175,8 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     identity.set("source", "distribution", program, "this program")
     for name in ("name", "format", "digest"):
         identity.set("trace", name, getattr(result.trace, name), "trace file")
+    for name, value in result.trace.read_as.items():
+        identity.set("trace", name, value, "asked for when the trace was read")
     identity.set("trace", "rows", sum(len(c.turns) for p in result.trace.plays for c in p.conversations), "trace file")
     for group in KNOB_GROUPS:
         for name in FIELDS[group]:
@@ -257,8 +263,10 @@ def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:
         "policy": values["policy"],
         "preemption": "the last in, recomputed",
         "watermark": 0.0,
-        "async_scheduling": False,
+        "async_scheduling": values["async_scheduling"],
     }
+    if values["prefill_schedule_interval"] > 1:
+        rules["prefill_interval"] = values["prefill_schedule_interval"]
     if values["engine"] == "sglang":
         rules |= {
             "chunked_prefill": values["chunked_prefill_size"] > 0,
@@ -276,7 +284,25 @@ def _scheduler(values: Mapping[str, Any]) -> dict[str, Any]:
 def _topology(values: Mapping[str, Any]) -> dict[str, Any]:
     """What stands where: how many engines, and who sends them their requests."""
     topology = {"replicas": values["replicas"], "serving": "aggregated", "attention_dp": values["attention_dp"]}
+    if values["prefill_replicas"]:
+        topology |= {
+            "serving": "prefill/decode",
+            "prefill_workers": _prefill_workers(values),
+            "decode_workers": values["replicas"],
+            "kv_transfer": {
+                **{name: values[name] for name in ("kv_bytes_per_token", "transfer_gb_s", "transfer_latency_us")},
+                "sent": f"{values['transfer_bytes']} tokens of the prompt",
+                "reserved first": values["transfer_hold"],
+            },
+        }
     return topology if values["replicas"] == 1 else {**topology, "router": values["router"]}
+
+
+def _prefill_workers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """How many there are, who sends them requests, and their limits where they have their own."""
+    own = {name: values[f"prefill_{name}"] for name in knob_table.OF_PREFILL if values[f"prefill_{name}"]}
+    router = {"router": values["prefill_router"]} if values["prefill_replicas"] > 1 else {}
+    return {"replicas": values["prefill_replicas"], **router, **own}
 
 
 def _speculation(values: Mapping[str, Any]) -> dict[str, Any]:

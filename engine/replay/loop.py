@@ -17,14 +17,16 @@ from engine.errors import GapscopeError
 from engine.replay.identity import About, changed_knobs, identity_of, knobs_from_run, lineage_of
 from engine.replay.origin import move_back
 from engine.replay.result import ReplayResult
-from engine.replay.tables import Tables, usable_blocks
+from engine.replay.tables import Tables
+from engine.replay.workers import host_memory, usable_blocks
 from engine.serving import make_server
-from engine.serving.cluster import Cluster, behind_router, in_lockstep
+from engine.serving.cluster import Cluster, Disaggregated, behind_router, disaggregated, in_lockstep
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.rules import SglangRules
 from engine.serving.speculation import Speculation, acceptance_of
 from engine.timing import build_timing
 from engine.timing.contract import PassTimeSource
+from engine.timing.hidden import HiddenHost, hides
 from engine.traces.tree import Trace
 from engine.workload.client import Client
 from engine.workload.hash_ids import block_keys_of
@@ -111,10 +113,20 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
         reservation=values["reservation"],
         eviction=values["eviction"],
         cache_blocks=values["cache_blocks"],
+        host=host_memory(values),
+        async_scheduling=values["async_scheduling"],
+        prefill_schedule_interval=values["prefill_schedule_interval"],
+        pooled=values["prefill_replicas"] > 0,
         sglang=SglangRules(**{name: values[name] for name in knob_table.SGLANG_ONLY}).of_rank(
             values["attention_dp"], values["block_size"]
         ),
     )
+
+
+def prefill_config(values: Mapping[str, Any]) -> ServerConfig:
+    """The prefill engines' part of the knobs, where prompts are computed in a pool of their own."""
+    own = {name: values[f"prefill_{name}"] or values[name] for name in knob_table.OF_PREFILL}
+    return server_config({**values, **own})
 
 
 def simulate(
@@ -144,11 +156,17 @@ def simulate(
         sender = make_client(trace, values, keys) if client is None else client
         if server is None:
             config = server_config(values)
-            rank = partial(make_server, config, timing, values["core"])
-            server = behind_router(values, timing, lambda: in_lockstep(values, timing, rank))
+            clock: PassTimeSource = HiddenHost(timing) if hides(values, model) else timing
+            rank = partial(make_server, config, clock, values["core"])
+            if values["prefill_replicas"]:
+                server = disaggregated(
+                    values, timing, prefill_config(values), config, lambda own: make_server(own, timing, values["core"])
+                )
+            else:
+                server = behind_router(values, clock, lambda: in_lockstep(values, clock, rank))
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
         aborted = _run(sender, server, watch)
-        if isinstance(server, Cluster):  # which a replica learns of after its pass
+        if isinstance(server, Cluster | Disaggregated):  # which a replica learns of after its pass
             aborted |= server.dropped_ns
         record = server.finish()
         if isinstance(sender, PrimedClient):
@@ -272,6 +290,8 @@ def write(
     wanted.append(("coverage", tables.coverage))
     if values["idle_cap"] == "system":
         wanted.append(("idle_shifts", tables.idle_shifts))
+    if result.record.transfers is not None:
+        wanted.append(("transfers", tables.transfers))
     wanted += [(name, lambda table=table: table) for name, table in (more or {}).items()]
     identity = identity_of(result, model, about)
     with BundleWriter(store, "replay", slug, title, identity) as writer:

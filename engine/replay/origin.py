@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.serving.cluster import NO_TIME
 from engine.serving.contract import ServerRecord
 from engine.serving.record import EVICT
 
@@ -21,3 +22,6 @@ def move_back(record: ServerRecord, by_ns: int) -> None:
         for name in columns:
             if name.endswith("_ns") and name not in DURATIONS:
                 columns[name] = columns[name] - by_ns * some.get(name, 1)
+    for name, column in (record.transfers or {}).items():
+        if name.endswith("_ns"):
+            column -= by_ns * (column != NO_TIME)

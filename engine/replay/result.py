@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.bundle import Phase
-from engine.serving.cluster import pass_ranges
+from engine.serving.cluster import NO_TIME, pass_ranges
 from engine.serving.contract import ServerRecord
 from engine.serving.members import first_bursts, tokens_in
 from engine.timing.contract import PassTimeSource
@@ -21,6 +21,7 @@ from engine.workload.primed import PRIMER_TOKENS
 Ints = npt.NDArray[np.int64]
 NONE = -1
 """Stands for *none* in columns of pass indices."""
+_NEVER = 1 << 61
 
 
 @dataclass(slots=True)
@@ -151,6 +152,10 @@ class ReplayResult:
         """When each request's first token is seen, if it sampled any; ``seen_ns`` is when those of each pass are."""
         served = self.record.requests
         first_ns = seen_ns[served["first_token_pass"]] if len(seen_ns) else np.zeros(self.num_requests, np.int64)
+        moved = self.record.transfers
+        if moved is not None:  # it comes with the prompt's KV, or never
+            arrived = np.where(moved["end_ns"] == NO_TIME, _NEVER, moved["end_ns"] + self.client.host.chunk_ns)
+            first_ns[moved["index"]] = arrived
         if self.client.host.keeps_order:
             return first_ns
         uncached = self.prompt_tokens() - np.maximum(served["cached_tokens"], 0)

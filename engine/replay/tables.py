@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import coded, lists, numbers, texts
+from engine.arrays import coded, lists, numbers, texts
 from engine.bundle.schema import RESOLUTIONS
 from engine.replay.blocks import Blocks, as_table
 from engine.replay.chunks import chunks, ranges
 from engine.replay.events import kv_events
 from engine.replay.priced import Priced, priced
 from engine.replay.result import Ints, ReplayResult
-from engine.replay.workers import Workers, worker_names
-from engine.serving.cluster import WORKER_COLUMNS, within
+from engine.replay.workers import Workers, host_memory, pool_sizes, worker_names
+from engine.serving.cluster import NO_TIME, WORKER_COLUMNS, within
 from engine.serving.members import Members, members
 from engine.timing.contract import PassTimes
 
@@ -65,6 +66,18 @@ class Tables:
         return self._workers.steps()
 
     @cached_property
+    def _loaded(self) -> Ints:
+        """What each pass lasted for the blocks that were loaded from the host for it."""
+        record, memory = self.result.record, host_memory(self.result.knobs)
+        loaded = np.zeros(self.result.num_passes, np.int64)
+        if memory is not None:
+            blocks = np.zeros_like(loaded)
+            np.add.at(blocks, record.admissions["pass_index"], record.admissions["restored_blocks"])
+            some = np.flatnonzero(blocks)
+            loaded[some] = [memory.restore_ns(count) for count in blocks[some].tolist()]
+        return loaded
+
+    @cached_property
     def _blocks(self) -> Blocks:
         return Blocks(self.result)
 
@@ -72,24 +85,28 @@ class Tables:
         """One row per request that was sent."""
         result, responses, served = self.result, self.responses, self.result.record.requests
         sent = result.client.sent
-        talks = [c.conversation for c in sent.conversation]
-        plays = [c.live for c in sent.conversation]
+        names = texts(self._names)
+        talks = list(map(attrgetter("conversation"), sent.conversation))
+        plays = list(map(attrgetter("live"), sent.conversation))
+        play_names = source_names = _coded(list(map(attrgetter("play.source_trace_id"), plays)))
+        if any(map(attrgetter("incarnation"), plays)):
+            play_names = _coded([play_name(p.play.source_trace_id, p.incarnation) for p in plays])
         prompt = result.prompt_tokens()
         admitted = served["first_admit_pass"] >= 0
         dispatched = np.array(sent.dispatched_ns, np.int64)
-        spawned_by = [c.spawned_by for c in sent.conversation]
+        spawned_by = _whole(map(attrgetter("spawned_by"), sent.conversation), len(talks))
         some = responses.tokens > 0
         last_seen = np.zeros(len(some), np.int64)
         last_seen[some] = responses.pass_seen_ns[responses.last_visible_pass[some]]
         columns = {
-            "request_id": texts(self._names),
-            "source_trace_id": _coded([p.play.source_trace_id for p in plays]),
-            "conversation_id": _coded([c.conversation_id for c in talks]),
+            "request_id": names,
+            "source_trace_id": source_names,
+            "conversation_id": _coded(list(map(attrgetter("conversation_id"), talks))),
             "turn_index": numbers(np.array(sent.turn, np.int64)),
-            "play_id": _coded([play_name(p.play.source_trace_id, p.incarnation) for p in plays]),
-            "lane": numbers(np.array([p.lane for p in plays], np.int64)),
-            "parent_request_id": texts([self._names[index] if index >= 0 else None for index in spawned_by]),
-            "agent_depth": numbers(np.array([c.depth for c in talks], np.int64)),
+            "play_id": play_names,
+            "lane": numbers(_whole(map(attrgetter("lane"), plays), len(plays))),
+            "parent_request_id": names.take(numbers(np.maximum(spawned_by, 0), spawned_by >= 0)),
+            "agent_depth": numbers(_whole(map(attrgetter("depth"), talks), len(talks))),
             "phase": coded(self._phases(dispatched), ("primer", "warmup", "profile")),
             "status": coded(~np.array(sent.ok, np.bool_), ("ok", "canceled")),
             **self._workers.of_requests(),
@@ -140,6 +157,7 @@ class Tables:
         order = self._workers.order
         rows: Ints | slice = slice(first, last) if order is None else order[first:last]
         passes = {name: column[rows] for name, column in self.result.record.passes.items()}
+        worker = passes.get("worker", np.zeros(last - first, np.int64))
         times, names = self.times, [name for name in passes if name not in WORKER_COLUMNS]
         columns = {name: numbers(passes[name]) for name in names if not name.startswith("var_") and "_var_" not in name}
         for name in (
@@ -159,15 +177,18 @@ class Tables:
             **self._workers.of_passes(rows),
             "phase": coded(np.maximum(phase, 0), [p.name for p in phases]),
             "duration_ns": numbers(passes["end_ns"] - passes["start_ns"]),
-            "kv_blocks_total": numbers(np.full(last - first, usable_blocks(self.result.knobs["kv_blocks"]), np.int64)),
+            "kv_blocks_total": numbers(pool_sizes(self.result.knobs)[worker]),
             "period_ns": numbers(passes["period_ns"], passes["period_ns"] >= 0),
             "resolution": coded(times.resolution[rows], RESOLUTIONS),
             "prefill_ns": numbers(times.prefill_ns[rows]),
             "decode_ns": numbers(times.decode_ns[rows]),
             "overhead_ns": numbers(times.overhead_ns[rows]),
         }
+        loaded = self._loaded[rows]
+        if self.result.knobs["host_kv_blocks"]:
+            columns["transfer_ns"] = numbers(loaded)
         if self.result.knobs["attention_dp"] > 1:
-            columns["wait_ns"] = numbers(passes["end_ns"] - passes["start_ns"] - times.total_ns[rows])
+            columns["wait_ns"] = numbers(passes["end_ns"] - passes["start_ns"] - times.total_ns[rows] - loaded)
         if self.result.knobs["record_members"]:
             batch = self._members(first, last)
             fields = {
@@ -206,14 +227,12 @@ class Tables:
     def admissions(self) -> pa.Table:
         """One row per admission, first or again."""
         rows = self.result.record.admissions
+        named = ("ordinal", "time_ns", "cached_tokens", "hit_blocks", "is_readmission", "waiting_ahead")
         columns = {
             "request_id": coded(rows["index"], self._names),
             "pass_index": numbers(self._workers.row[rows["pass_index"]]),
             **self._workers.of_passes(rows["pass_index"]),
-            **{
-                name: numbers(rows[name])
-                for name in ("ordinal", "time_ns", "cached_tokens", "hit_blocks", "is_readmission", "waiting_ahead")
-            },
+            **{name: numbers(rows[name]) for name in (*named, "restored_blocks") if name in rows},
         }
         order = np.lexsort((self._rank[rows["index"]], rows["time_ns"]))
         return as_table(columns).take(numbers(order))
@@ -221,6 +240,19 @@ class Tables:
     def kv_events(self) -> pa.Table:
         """Every cache event (:mod:`engine.replay.events`)."""
         return kv_events(self.result, self._blocks, self._names, self._workers)
+
+    def transfers(self) -> pa.Table:
+        """One row per request that went, or was to go, from a prefill worker to a decode worker."""
+        rows, names = self.result.record.transfers, worker_names(self.result.knobs)
+        assert rows is not None
+        columns = {
+            "request_id": coded(rows["index"], self._names),
+            "prefill_worker_id": coded(rows["prefill_worker"], names),
+            "decode_worker_id": coded(rows["decode_worker"], names),
+            **{name: numbers(rows[name], rows[name] != NO_TIME) for name in rows if name.endswith("_ns")},
+            "tokens": numbers(rows["tokens"], rows["tokens"] >= 0),
+        }
+        return as_table(columns).take(numbers(np.argsort(self._rank[rows["index"]])))
 
     def coverage(self) -> pa.Table:
         """One row per distinct query to the timing model, with how often it was put and the time that rests on it."""
@@ -277,12 +309,10 @@ class Tables:
         return ends
 
 
-def usable_blocks(kv_blocks: int) -> int:
-    """KV blocks that requests can hold: vLLM keeps one as its null block."""
-    return kv_blocks - 1
-
-
 def _coded(values: Sequence[str]) -> pa.DictionaryArray:
-    codes: dict[str, int] = {}
-    indices = [codes.setdefault(value, len(codes)) for value in values]
-    return coded(np.array(indices, np.int32), list(codes))
+    codes = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return coded(np.fromiter(map(codes.__getitem__, values), np.int32, len(values)), list(codes))
+
+
+def _whole(values: Iterable[int], count: int) -> Ints:
+    return np.fromiter(values, np.int64, count)

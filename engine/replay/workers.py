@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import coded, numbers
+from engine.arrays import coded, numbers
 from engine.replay.result import Ints
 from engine.serving.cluster import pass_ranges
-from engine.serving.contract import ServerRecord
+from engine.serving.contract import HostMemory, ServerRecord
 
 ONLY_WORKER = "0"
 """``worker_id`` where there is one worker; its only rank is 0."""
@@ -22,10 +22,34 @@ ONLY_WORKER = "0"
 
 def worker_names(knobs: Mapping[str, Any]) -> tuple[str, ...]:
     """``worker_id`` of each worker of a replay, by number."""
-    replicas = int(knobs.get("replicas", 1))
+    engine, replicas = knobs.get("engine", "vllm"), int(knobs.get("replicas", 1))
+    prompts = int(knobs.get("prefill_replicas", 0))
+    if prompts:
+        pools = (("prefill", prompts), ("decode", replicas))
+        return tuple(f"{engine}-{pool}-{number}" for pool, count in pools for number in range(count))
     if replicas == 1:
         return (ONLY_WORKER,)
-    return tuple(f"{knobs.get('engine', 'vllm')}-{number}" for number in range(replicas))
+    return tuple(f"{engine}-{number}" for number in range(replicas))
+
+
+def usable_blocks(kv_blocks: int) -> int:
+    """KV blocks that requests can hold: vLLM keeps one as its null block."""
+    return kv_blocks - 1
+
+
+def host_memory(values: Mapping[str, Any]) -> HostMemory | None:
+    """What the knobs say of host memory: a block takes its bytes over the bandwidth (1 GB/s is a byte per ns)."""
+    blocks, gb_s = values["host_kv_blocks"], values["host_link_gb_s"]
+    size = values["block_size"] * values["kv_bytes_per_token"]
+    return HostMemory(blocks, size / gb_s if gb_s else 0.0) if blocks else None
+
+
+def pool_sizes(knobs: Mapping[str, Any]) -> Ints:
+    """KV blocks that requests can hold, by number of the worker."""
+    prompts = int(knobs.get("prefill_replicas", 0))
+    allocated = [knobs.get("prefill_kv_blocks") or knobs["kv_blocks"]] * prompts
+    allocated += [knobs["kv_blocks"]] * int(knobs.get("replicas", 1))
+    return np.array([usable_blocks(blocks) for blocks in allocated], np.int64)
 
 
 class Workers:

@@ -30,7 +30,8 @@ class ServedRequest:
     whatever the pool holds (None: what it holds). It is admitted when it would have been with what the pool holds,
     provided that there is room for it with what it was told. Only the plain core can do that. Routers
     read ``session``, a number for all that belongs to one play, and ``spawned_by``, the request that its conversation
-    was spawned from (-1: none).
+    was spawned from (-1: none). With ``keeps_blocks`` its blocks stay held after its last token, until its server is
+    told to let go of them (:class:`Pooled`).
     """
 
     index: int
@@ -40,6 +41,7 @@ class ServedRequest:
     cached_tokens: int | None = None
     session: int = -1
     spawned_by: int = -1
+    keeps_blocks: bool = False
 
 
 @dataclass(slots=True)
@@ -57,10 +59,23 @@ class Finished:
 
 
 @dataclass(slots=True, frozen=True)
+class HostMemory:
+    """Room for ``blocks`` KV blocks on the host; loading one back takes ``block_ns``, its bytes over the bandwidth."""
+
+    blocks: int
+    block_ns: float
+
+    def restore_ns(self, blocks: int) -> int:
+        """How long it takes to load so many blocks, one after the other."""
+        return round(blocks * self.block_ns)
+
+
+@dataclass(slots=True, frozen=True)
 class ServerConfig:
     """What the scheduler and the pool need to know (``engine.knobs`` has help and ranges).
 
-    ``usable_kv_blocks`` is the number of allocated blocks less vLLM's null block.
+    ``usable_kv_blocks`` is the number of allocated blocks less vLLM's null block. ``pooled``: prompts are computed in
+    one pool of servers and decoded in another, and this is a server of one of them (:class:`Pooled`).
     """
 
     usable_kv_blocks: int
@@ -77,7 +92,11 @@ class ServerConfig:
     reservation: str = "own"
     eviction: str = "own"
     cache_blocks: int = 0
+    host: HostMemory | None = None
     sglang: SglangRules = field(default_factory=SglangRules)
+    pooled: bool = False
+    async_scheduling: bool = False
+    prefill_schedule_interval: int = 1
 
 
 class Server(Protocol):
@@ -141,11 +160,43 @@ class Stepped(Server, Protocol):
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass."""
 
+    restore_ns: int
+    """What the scheduled pass lasts beyond its batch: KV is loaded from the host first."""
+
+    holds_prefills: bool
+    """Set from outside: the next batch that is scheduled takes no prompts while anybody decodes."""
+    late_ns: int
+    """Host time that the last pass did not hide after all: the next can start that much later (after ``let_go``)."""
+
     def complete(self, now_ns: int, duration_ns: int) -> None:
         """The scheduled pass started at ``now_ns`` and lasted so long."""
 
     def let_go(self, next_start_ns: int) -> list[Finished]:
         """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
+
+
+@runtime_checkable
+class Pooled(Stepped, Protocol):
+    """A server of a pool that computes prompts, or of one that decodes what came from there.
+
+    Blocks can be held here by requests that neither wait nor run. So :meth:`Stepped.schedule` may find that nobody has
+    room: then it returns a batch of nobody, which is no pass (:meth:`Stepped.complete` must not follow). It is asked
+    once more at once, since somebody may have been preempted in vain, and then when something has come or gone.
+    """
+
+    def release(self, index: int, now_ns: int) -> None:
+        """Let go of the blocks of a request that has finished here and ``keeps_blocks``; others are left alone."""
+
+    def reserve(self, request: ServedRequest, now_ns: int) -> int | None:
+        """Take a seat and blocks for a request whose prompt is computed and whose first token is sampled elsewhere.
+
+        Returns how many tokens of the prompt the pool holds already; None where seat or room is missing, or somebody
+        who was preempted waits. The blocks are for the prompt and the token that is computed first here; :meth:`abort`
+        gives them back.
+        """
+
+    def join(self, index: int, now_ns: int) -> None:
+        """What was reserved for has come: others can hit it from the next pass on that admits, and it decodes."""
 
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -189,16 +240,17 @@ class ServerRecord:
         with another stretch; its first pass then is a decode, and has a row of ``prefill_chunks``. Under speculation
         ``bursts`` says how many tokens each pass sampled.
     bursts
-        Under speculation, tokens sampled in each pass of each stretch, stretch after stretch (the first of each is 1);
-        empty otherwise, when all are 1. A decoding request computes ``verify_width`` tokens per pass, and keeps as
-        many as it sampled.
+        Under speculation, tokens sampled in each pass of each stretch, stretch after stretch (1 where it ends a
+        prefill); empty otherwise, when all are 1. A decoding request computes ``verify_width`` tokens per pass, and
+        keeps as many as it sampled.
     prefill_chunks
         ``pass_index, index, seq, computed_before, scheduled_tokens``: every prefill work item, the last chunk included
         (also a recompute's last chunk of one token, which ``passes`` counts as a decode, as FPM does).
     admissions
         ``index, seq, ordinal, pass_index, time_ns, cached_tokens, hit_blocks, is_readmission, waiting_ahead``
         (requests that joined the queue before it and still wait: 0 under FCFS). ``hit_blocks`` were found in the pool;
-        where the reuse was forced, ``cached_tokens`` may be more than they hold.
+        where the reuse was forced, ``cached_tokens`` may be more than they hold. With host memory ``restored_blocks``
+        were loaded from it; ``cached_tokens`` counts them too.
     preemptions
         ``index, pass_index, num_blocks`` (blocks it gave up).
     events (empty when not recorded), in the order they happened
@@ -208,7 +260,18 @@ class ServerRecord:
         blocks let go at one time, as long as they follow each other. A request's evictions precede its store,
         those of a double-booked cache follow it. SGLang stores when a pass has ended, or a request was aborted after
         it: that counts to the pass.
-    event_keys
+    host_events (empty without host memory, or when events are not recorded), in the order they happened
+        ``kind`` (0 copied to the host, 1 forgotten there), ``pass_index, index`` (who let go of blocks, and when: in
+        the scheduling of the pass that preempted it, or after its last), ``first_key, num_keys`` (a slice of
+        ``host_keys``).
+    transfers (where prompts are computed in one pool and decoded in another; else None)
+        One row per request that reserved at a decode worker or whose computed prompt waited for one, in order of index:
+        ``index, prefill_worker, decode_worker, held_ns`` (prompt computed and first token sampled; its blocks stay
+        held), ``reserved_ns`` (seat and room taken at the destination), ``start_ns, end_ns`` (of the transfer),
+        ``released_ns`` (blocks at the source let go), ``admitted_ns`` (start of its first pass there), ``tokens``
+        (transferred). -1 (in times ``cluster.NO_TIME``): it did not come so far, or was given up. Its client sees the
+        first token at ``end_ns``. Its first pass at the decode worker is the beginning of a stretch, and a decode.
+    event_keys, host_keys
         Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the
         run (``engine.serving.record.private_key``).
     """
@@ -222,4 +285,7 @@ class ServerRecord:
     events: Columns
     event_keys: npt.NDArray[np.int64]
     bursts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    host_events: Columns = field(default_factory=dict)
+    host_keys: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     verify_width: int = 1
+    transfers: Columns | None = None

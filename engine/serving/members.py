@@ -89,10 +89,11 @@ def sampled_before(record: ServerRecord, counts: Ints, steps: Ints) -> Ints:
     return tokens_in(record.bursts, np.repeat(first_bursts(record), counts) + 1, steps - 1)
 
 
-def sampled(record: ServerRecord) -> Ints:
-    """Tokens that each stretch sampled, that of its first pass included."""
-    lengths = record.stretches["last_pass"] - record.stretches["first_pass"] + 1
-    return tokens_in(record.bursts, first_bursts(record), lengths)
+def computed_at_end(record: ServerRecord) -> Ints:
+    """Tokens that had been computed, rejected drafts not among them, when each stretch ended."""
+    stretches = record.stretches
+    later = stretches["last_pass"] - stretches["first_pass"]
+    return stretches["computed_after_first"] + tokens_in(record.bursts, first_bursts(record) + 1, later)
 
 
 def tokens_in(bursts: Ints, first: Ints, counts: Ints) -> Ints:

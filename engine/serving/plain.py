@@ -17,6 +17,7 @@ import numpy as np
 from engine.serving import stepping
 from engine.serving.block_pool import BlockPool, Eviction
 from engine.serving.contract import Batch, Finished, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.host_tier import HostTier
 from engine.serving.record import (
     ADMISSION_COLUMNS,
     CHUNK_COLUMNS,
@@ -111,8 +112,11 @@ class PlainServer:
         self._event_keys: list[int] = []
         self._bursts: list[list[int]] = []  # by stretch
         self._drafts = config.speculation.draft_tokens if config.speculation else 0
+        self._host = HostTier(config.host, config.record_events) if config.host and config.prefix_caching else None
+        self._restored_blocks = 0  # in the scheduled pass
+        self._short = False  # somebody still waited when prompts could be taken last
         self._batch: list[Work] = []  # of the scheduled pass
-        self._num_preempted = 0  # in it
+        self._preempted_before = 0  # before it was scheduled
         self._finished: list[Finished] = []  # in the last pass
 
     @property
@@ -128,6 +132,10 @@ class PlainServer:
         Raises:
             GapscopeError: it has no token to compute or to sample, or can never fit the pool.
         """
+        self._waiting.append(self._known(request, now_ns))
+
+    def _known(self, request: ServedRequest, now_ns: int) -> Request:
+        """The state of a request that is new here."""
         self._num_indices = max(self._num_indices, request.index + 1)
         check_fits(request, self.config)
         most = (request.prompt_tokens + request.output_tokens - 1) // self.config.block_size
@@ -136,7 +144,7 @@ class PlainServer:
         lengths = request.prompt_tokens, request.output_tokens
         state = Request(request.index, *lengths, keys, now_ns, request.cached_tokens)
         self._requests[request.index] = state
-        self._waiting.append(state)
+        return state
 
     def abort(self, index: int, now_ns: int) -> None:
         """Drop a waiting or running request and free its blocks; a finished one is left alone."""
@@ -157,6 +165,9 @@ class PlainServer:
     # -- one pass ----------------------------------------------------------------------------------------------
 
     num_decoding = 0
+    restore_ns = 0
+    late_ns = 0
+    holds_prefills = False
 
     def begin(self, now_ns: int) -> None:
         """The next pass starts at ``now_ns``."""
@@ -175,9 +186,12 @@ class PlainServer:
 
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass; :meth:`complete` has to follow."""
-        preempted_before = len(self._preemptions)
+        self._restored_blocks = 0
+        if self._host is not None:
+            self._host.pass_index = len(self._passes)
         self._batch = self._schedule(now_ns)
-        self._num_preempted = len(self._preemptions) - preempted_before
+        if self._host is not None:
+            self.restore_ns = self._host.memory.restore_ns(self._restored_blocks)
         decodes = [work.computed_before for work in self._batch if work.is_decode]
         prefills = [work for work in self._batch if not work.is_decode]
         new_tokens = sum(work.tokens for work in prefills)
@@ -186,7 +200,8 @@ class PlainServer:
 
     def complete(self, now_ns: int, duration_ns: int) -> None:
         """The scheduled pass started at ``now_ns``: compute and sample."""
-        self._write_pass(self._batch, now_ns, now_ns + duration_ns, self._num_preempted)
+        self._write_pass(self._batch, now_ns, now_ns + duration_ns, len(self._preemptions) - self._preempted_before)
+        self._preempted_before = len(self._preemptions)
         self._finished = self._update(self._batch, now_ns + duration_ns)
 
     def let_go(self, next_start_ns: int) -> list[Finished]:
@@ -197,9 +212,13 @@ class PlainServer:
     def _schedule(self, now_ns: int) -> list[Work]:
         """The batch of one pass, in running order; every block it needs is allocated and registered."""
         batch: list[Work] = []
+        if self.holds_prefills and not self._short and any(map(_has_sampled, self._running)):
+            self._go_on(batch, self.config.max_num_batched_tokens, now_ns, _has_sampled)
+            return batch
         budget, preempted = self._go_on(batch, self.config.max_num_batched_tokens, now_ns)
         if not preempted:
             self._admit_waiting(batch, budget, now_ns)
+            self._short = bool(self._waiting)
         return batch
 
     def _go_on(
@@ -214,7 +233,7 @@ class PlainServer:
         while position < len(self._running) and budget > 0:
             request = self._running[position]
             position += 1
-            if not takes_part(request):
+            if request.sampled == request.output_tokens or not takes_part(request):
                 continue
             tokens = self._chunk(request.known - request.computed, budget)
             drafts = self._drafts if self._decodes(request) else 0
@@ -235,16 +254,18 @@ class PlainServer:
             place = self._next_place()
             request = self._waiting[place]
             hits = self._hits(request)
-            computed = len(hits) * self.config.block_size
+            restored = self._restorable(request, len(hits))
+            computed = (len(hits) + restored) * self.config.block_size
             if not self._fits(request, hits, computed, budget):
                 break
             if request.forced_tokens is not None and not request.admissions:
+                restored = 0
                 hits, computed = hits[: request.forced_tokens // self.config.block_size], request.forced_tokens
                 if not self._fits(request, hits, computed, budget):
                     break
             tokens = self._chunk(request.known - computed, budget)
             del self._waiting[place]
-            self._admit(request, hits, computed, now_ns, place)
+            self._admit(request, hits, computed, now_ns, place, restored)
             batch.append(self._compute(request, tokens, resumed=request.admissions > 1))
             budget -= tokens
 
@@ -253,8 +274,8 @@ class PlainServer:
         return 0
 
     def _decodes(self, request: Request) -> bool:
-        """Whether a running request sampled in the pass before, so that drafts follow what it sampled."""
-        return request.stretch is not None and request.stretch[3] == len(self._passes) - 1
+        """Whether a running request has sampled since its last admission, so that drafts follow what it sampled."""
+        return _has_sampled(request)
 
     def _chunk(self, missing: int, budget: int) -> int:
         """How many of a request's ``missing`` tokens this pass computes."""
@@ -276,6 +297,12 @@ class PlainServer:
                 hits.append(block)
         return hits
 
+    def _restorable(self, request: Request, hits: int) -> int:
+        """Blocks after the first ``hits`` that the host holds; again never the last known token."""
+        if self._host is None:
+            return 0
+        return self._host.reach(request.keys[hits : (request.known - 1) // self.config.block_size])
+
     def _fits(self, request: Request, hits: list[int], computed: int, budget: int) -> bool:
         """Whether a request can be admitted with ``computed`` tokens, of which ``hits`` hold the first."""
         tokens = self._chunk(request.known - computed, budget)
@@ -283,18 +310,34 @@ class PlainServer:
         idle_hits = sum(self.pool.is_free(block) for block in hits)
         return self._blocks(reserved) - len(hits) + idle_hits <= self.pool.num_free
 
-    def _admit(self, request: Request, hits: list[int], computed: int, now_ns: int, ahead: int = 0) -> None:
-        """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks."""
+    def _admit(
+        self, request: Request, hits: list[int], computed: int, now_ns: int, ahead: int = 0, restored: int = 0
+    ) -> None:
+        """Let a request run with ``computed`` tokens; those that are in none of its ``hits`` get fresh blocks.
+
+        Blocks ``restored`` from the host get theirs with what the request computes first.
+        """
         self.pool.reference(hits)
         request.blocks = list(hits)
         request.registered = len(hits)
         request.computed = len(hits) * self.config.block_size
-        self._fill(request, computed)
+        if restored and self._host is not None:
+            self._host.use(request.keys[len(hits) : len(hits) + restored])
+            self._restored_blocks += restored
+            request.computed = computed
+        else:
+            self._fill(request, computed)
+        self._enter(request, len(hits), request.computed, now_ns, ahead, restored)
+
+    def _enter(
+        self, request: Request, hit_blocks: int, cached_tokens: int, now_ns: int, ahead: int = 0, restored: int = 0
+    ) -> None:
+        """A request that has its blocks runs from this pass on."""
         request.seq = len(self._admissions)
         pass_index = len(self._passes)
         if request.admissions == 0:
             request.first_admit_ns, request.first_admit_pass = now_ns, pass_index
-            request.cached_tokens = request.computed
+            request.cached_tokens = cached_tokens
         self._admissions.append(
             (
                 request.index,
@@ -302,10 +345,11 @@ class PlainServer:
                 request.admissions,
                 pass_index,
                 now_ns,
-                request.computed,
-                len(hits),
+                cached_tokens,
+                hit_blocks,
                 request.admissions > 0,
                 ahead,
+                *((restored,) if self.config.host else ()),
             )
         )
         request.admissions += 1
@@ -353,7 +397,7 @@ class PlainServer:
                 self._chunks.append((pass_index, request.index, request.seq, before, tokens))
                 continue
             if request.stretch is None or request.stretch[3] != pass_index - 1:
-                self._chunks.append((pass_index, request.index, request.seq, before, tokens))
+                self._chunks.append((pass_index, request.index, request.seq, before, tokens + drafts))
                 request.stretch = [request.index, request.seq, pass_index, pass_index, request.computed]
                 request.bursts = []
                 self._stretches.append(request.stretch)
@@ -367,10 +411,11 @@ class PlainServer:
             request.verified += drafts > 0
             request.sampled += sampled
             request.computed += sampled - 1
+            if request.stretch[2] == pass_index:
+                request.stretch[4] = request.computed
             request.most_computed = max(request.most_computed, request.computed)
             if request.sampled == request.output_tokens:
-                self._running.remove(request)
-                self._release(request, end_ns)
+                self._depart(request, end_ns)
                 finished.append(
                     Finished(request.index, pass_index, end_ns, request.first_token_ns, request.cached_tokens)
                 )
@@ -383,7 +428,18 @@ class PlainServer:
         accepted = int(self.config.speculation.lengths(request.index, request.verified, 1)[0])
         return min(accepted, request.output_tokens - request.sampled)
 
+    def _depart(self, request: Request, end_ns: int) -> None:
+        """A running request has sampled its last token: its seat is free, and its blocks."""
+        self._running.remove(request)
+        self._retire(request, end_ns)
+
+    def _retire(self, request: Request, end_ns: int) -> None:
+        """Let go of a request that has sampled its last token."""
+        self._release(request, end_ns)
+
     def _release(self, request: Request, now_ns: int) -> None:
+        if self._host is not None and request.blocks:
+            self._host.keep(request.keys[: request.registered], request.index)
         self.pool.release(request.blocks, now_ns)
         request.blocks = []
         request.stretch = None
@@ -394,7 +450,7 @@ class PlainServer:
         Raises:
             AssertionError: they disagree (a defect of the program).
         """
-        self.pool.check_integrity([request.blocks for request in self._running])
+        self.pool.check_integrity([request.blocks for request in self._holders()])
         for request in self._running:
             assert len(request.blocks) >= self._blocks(request.computed), "blocks do not hold the computed tokens"
             spare = len(request.blocks) - self._blocks(request.computed + self._drafts)
@@ -402,6 +458,10 @@ class PlainServer:
             assert 0 < request.computed < request.known, "a running request has nothing to compute"
         assert not any(request.blocks for request in self._waiting), "a waiting request holds blocks"
         assert len(self._running) <= self.config.max_num_seqs, "more run than may"
+
+    def _holders(self) -> list[Request]:
+        """Requests that may hold blocks."""
+        return self._running
 
     # -- the record --------------------------------------------------------------------------------------------
 
@@ -450,17 +510,19 @@ class PlainServer:
 
     def finish(self) -> ServerRecord:
         """Everything that happened, as arrays."""
+        admissions = (*ADMISSION_COLUMNS, "restored_blocks") if self.config.host else ADMISSION_COLUMNS
         return ServerRecord(
             passes=pass_columns(columns(PASS_ROW, self._passes)),
             requests=columns(REQUEST_COLUMNS, self._request_rows()),
             stretches=columns(STRETCH_COLUMNS, self._stretches),
             prefill_chunks=columns(CHUNK_COLUMNS, self._chunks),
-            admissions=columns(ADMISSION_COLUMNS, self._admissions),
+            admissions=columns(admissions, self._admissions),
             preemptions=columns(PREEMPTION_COLUMNS, self._preemptions),
             events=columns(EVENT_COLUMNS, self._events),
             event_keys=np.array(self._event_keys, dtype=np.int64),
             bursts=np.array([n for bursts in self._bursts for n in bursts] if self._drafts else [], np.int64),
             verify_width=1 + self._drafts,
+            **(self._host.record() if self._host else {}),
         )
 
     def _request_rows(self) -> Iterator[tuple[int, ...]]:
@@ -479,6 +541,11 @@ class PlainServer:
                 r.last_token_pass,
                 r.aborted,
             )
+
+
+def _has_sampled(request: Request) -> bool:
+    """Whether a running request has sampled since its last admission, so that it decodes."""
+    return request.stretch is not None
 
 
 def _moments(values: list[int]) -> tuple[int, int, int]:

@@ -17,6 +17,7 @@ class ReservingServer(SkippingServer):
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:
         super().__init__(config, timing)
         self._per_sharer = config.reservation == "per_sharer"
+        self._drafts = self._decodes.width - 1
         self._most = 0  # blocks that the running requests will hold in the end, each for itself
         self._to_take = 0  # those that they are still to take, as if none had ever been taken
 
@@ -31,6 +32,10 @@ class ReservingServer(SkippingServer):
         self._to_take += most - hits
         return True
 
+    def _stays_blocked(self, request: ScheduledRequest, hits: int, idle: int) -> bool:
+        """A hit that nobody holds costs a block, and none once it is evicted and a running request has it too."""
+        return super()._stays_blocked(request, hits, idle) and not (idle and self._content.has_copies(request, hits))
+
     def _leave(self, request: ScheduledRequest, now_ns: int) -> int:
         blocks = super()._leave(request, now_ns)
         most = self._most_blocks(request)
@@ -39,5 +44,5 @@ class ReservingServer(SkippingServer):
         return blocks
 
     def _most_blocks(self, request: ScheduledRequest) -> int:
-        """Blocks of a request's prompt and all of its output but the last token, which has no KV."""
-        return self._blocks(request.prompt_tokens + request.output_tokens - 1)
+        """Blocks of a request's prompt, of all of its output but the last token, which has no KV, and of its drafts."""
+        return self._blocks(request.prompt_tokens + request.output_tokens - 1 + self._drafts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from engine.serving.contract import Finished, Stepped
 from engine.timing.contract import PassTimeSource, decode_run
+from engine.timing.hidden import gap_ns
 
 _NEVER = 1 << 62
 
@@ -24,9 +25,10 @@ def advance(server: Stepped, timing: PassTimeSource, now_ns: int, until_ns: int 
             starts, durations, now_ns = decode_run(timing, server.num_decoding, contexts, now_ns, until)
             server.skip(starts, durations)
         else:
-            duration = timing.pass_ns(*server.schedule(now_ns))
+            duration = timing.pass_ns(*server.schedule(now_ns)) + server.restore_ns
             server.complete(now_ns, duration)
-            now_ns += duration + timing.between_ns
+            now_ns += duration + gap_ns(timing, duration)
         finished = server.let_go(now_ns)
+        now_ns += server.late_ns
         if finished or now_ns >= until or not server.has_work:
             return now_ns, finished

@@ -68,13 +68,13 @@ class VariantServer(PlainServer):
             return super()._fits(request, hits, computed, budget)
         needed = self._most_blocks(request)
         if self._reservation == "per_sharer":
-            return needed + sum(map(self._most_blocks, self._running)) <= self.pool.size
+            return needed + sum(map(self._most_blocks, self._holders())) <= self.pool.size
         idle_hits = sum(self.pool.is_free(block) for block in hits)
-        promised = sum(self._most_blocks(running) - len(running.blocks) for running in self._running)
+        promised = sum(self._most_blocks(holder) - len(holder.blocks) for holder in self._holders())
         return needed - len(hits) + idle_hits + promised <= self.pool.num_free
 
     def _most_blocks(self, request: Request) -> int:
-        """Blocks of a request's prompt and all of its output but the last token, which has no KV."""
+        """Blocks of a request's prompt, of all of its output but the last token, which has no KV, and of its drafts."""
         return self._blocks(request.prompt_tokens + request.output_tokens - 1 + self._drafts)
 
     def _fill(self, request: Request, computed: int, drafts: int = 0) -> None:

@@ -37,6 +37,10 @@ ALSO_EQUAL = (
 )
 
 
+LEFT_OVER = "what passes left of the host time, as batches were formed during them"
+"""What the lineage of such a run says of its time between passes."""
+
+
 @dataclass(frozen=True)
 class FitSource:
     """Passes to fit on: those of ``phases`` of one run or sweep, or all but its primer (None)."""
@@ -106,6 +110,8 @@ def read_rows(sources: Sequence[FitSource]) -> tuple[PassRows, list[dict[str, An
                 raise GapscopeError(
                     f"Fit source {source.name} is named twice: its passes would count double; name each phase once."
                 )
+        if source.bundle.identity.value("scheduler", "async_scheduling") is True:
+            told["between"] = LEFT_OVER
         parts.append(rows)
         lineage.append(told)
     return concatenate(parts), lineage

@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -25,13 +25,17 @@ from engine.traces import (
     mooncake_linked,
     weka,
 )
+from engine.traces.cache import TraceCache
 from engine.traces.check import check_trace
-from engine.traces.files import Head, head_of, read_given
+from engine.traces.files import Head, digest_of, head_of, name_of, read_given, unpacked
+from engine.traces.prompt_ids import share_beginnings
 from engine.traces.tree import Trace
 
 TRACE_FOLDER = "traces"
 DIGEST_CHARS = 12
 """How much of a trace's digest its file name in a store carries."""
+CHOICES = {"nested_timestamps": ("auto", "absolute", "relative")}
+"""What can be decided on reading a trace, the usual first: what times in subagents of Weka sessions count from."""
 
 
 class TraceFormat(Protocol):
@@ -69,14 +73,44 @@ FORMATS: list[TraceFormat] = [
 """In the order in which they are asked; the first that a trace looks like reads it."""
 
 
-def load_trace(path: Path) -> Trace:
+def load_trace(path: Path, read_as: Mapping[str, str] | None = None, cache: TraceCache | None = None) -> Trace:
     """Read a workload, a file or a folder; its format is told by its content, never by its name.
 
+    ``read_as`` decides what a format leaves open (:data:`CHOICES`), and the trace says so. A ``cache`` spares parsing
+    what was read before, and gets what was not.
+
     Raises:
-        GapscopeError: absent, of no known format, malformed (with the line), or not a forest of conversations.
+        GapscopeError: absent, of no known format, malformed (with the line), not a forest of conversations, or nothing
+            that can be read in the ways asked for.
     """
-    path = Path(path)
-    given, data = read_given(path)
+    path, read_as = Path(path), _decided(read_as or {})
+    found = cache.find(digest_of(path), read_as, name_of(path)) if cache else None
+    if found is not None:
+        return found
+    given = read_given(path)
+    digest = hashlib.sha256(given).hexdigest()
+    trace = _parsed(path, given, digest, read_as)
+    if cache and trace.digest == digest:  # else it is compact already
+        cache.keep(trace, name_of(path))
+    return trace
+
+
+def _decided(read_as: Mapping[str, str]) -> dict[str, str]:
+    """What differs from what a format does by itself.
+
+    Raises:
+        GapscopeError: no such choice.
+    """
+    for name, value in read_as.items():
+        if value not in CHOICES.get(name, ()):
+            raise GapscopeError(
+                f"Trace option {name}={value}: expected one of {', '.join(CHOICES.get(name, ('none',)))}."
+            )
+    return {name: value for name, value in read_as.items() if value != CHOICES[name][0]}
+
+
+def _parsed(path: Path, given: bytes, digest: str, read_as: dict[str, str]) -> Trace:
+    data = unpacked(path, given)
     if not data.strip():
         raise GapscopeError(f"{path} is empty: expected a trace.")
     head = head_of(data)
@@ -85,9 +119,14 @@ def load_trace(path: Path) -> Trace:
         known = ", ".join(known.NAME for known in FORMATS)
         broken = "; line 1 is no JSON object (cut off?)" if head.line[:1] == b"{" and not head.row else ""
         raise GapscopeError(f"{path} is of no known trace format{broken}; expected one of: {known}.")
-    trace = of.read(path, data)
-    trace.digest = trace.digest or hashlib.sha256(given).hexdigest()
+    if read_as and of is not weka:
+        raise GapscopeError(
+            f"{path}: {', '.join(read_as)} says how {weka.NAME} are read, and this is {of.NAME}: leave it out."
+        )
+    trace = of.read(path, data, **read_as)
+    trace.digest, trace.read_as = trace.digest or digest, read_as or trace.read_as
     check_trace(trace, str(path))
+    share_beginnings(trace)
     return trace
 
 
@@ -106,14 +145,16 @@ def find_trace(stores: Sequence[Path], digest: str) -> Path:
     )
 
 
-def stored_trace(stores: Sequence[Path], digest: str) -> Trace:
-    """The trace with this SHA-256, read from the store that has it.
+def stored_trace(
+    stores: Sequence[Path], digest: str, read_as: Mapping[str, str] | None = None, cache: TraceCache | None = None
+) -> Trace:
+    """The trace with this SHA-256, read from the store that has it as :func:`load_trace` reads it.
 
     Raises:
         GapscopeError: no store has it, or the file is not what its name says.
     """
     path = find_trace(stores, digest)
-    trace = load_trace(path)
+    trace = load_trace(path, read_as, cache)
     if trace.digest != digest:
         raise GapscopeError(
             f"The trace {path} was altered: its digest is {trace.digest[:DIGEST_CHARS]}, expected "
@@ -145,7 +186,7 @@ def keep_trace(path: Path, trace: Trace, stores: Sequence[Path]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
-            partial.write_bytes(read_given(path)[0])
+            partial.write_bytes(read_given(path))
         else:
             shutil.copyfile(path, partial)
         partial.replace(final)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -33,7 +32,7 @@ class Node:
     session: str
     tokens: int
     output: int
-    ids: array[int]
+    ids: Sequence[int]
     waits: list[Wait] = field(default_factory=list)
     not_before_ns: int | None = None
     api_ns: int | None = None

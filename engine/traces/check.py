@@ -24,11 +24,36 @@ def check_trace(trace: Trace, where: str) -> None:
         raise GapscopeError(f"{where}: the trace has no plays.")
     seen: set[str] = set()
     for play in trace.plays:
-        _check_play(play, where)
+        if not _is_plain(play):
+            _check_play(play, where)
         for conversation in play.conversations:
             if conversation.conversation_id in seen:
                 raise GapscopeError(f"{where}: conversation {conversation.conversation_id} is in two plays.")
             seen.add(conversation.conversation_id)
+
+
+def _is_plain(play: Play) -> bool:
+    """Whether a play is one conversation of turns that name their blocks and wait for the one before, and all is well.
+
+    Most plays are; what is wrong with another, or odd, :func:`_check_play` says.
+    """
+    only = play.conversations[0] if len(play.conversations) == 1 else None
+    if only is None or only.parent is not None or not only.turns:
+        return False
+    for turn in only.turns:
+        if (
+            turn.output_tokens < 1
+            or not 0 <= turn.think_ns <= LONGEST_NS
+            or turn.hash_ids is None
+            or turn.prompt_tokens is None
+            or turn.spawn
+            or turn.edges is not None
+            or turn.not_before_ns is not None
+            or turn.start_ns is not None
+            or turn.api_ns is not None
+        ):
+            return False
+    return True
 
 
 def _check_play(play: Play, where: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,20 +32,33 @@ class Head:
     start: bytes = b""
 
 
-def read_given(path: Path) -> tuple[bytes, bytes]:
-    """A trace as it is kept and identified, and unpacked: twice the same bytes where it is not compressed.
+def read_given(path: Path) -> bytes:
+    """A trace as it is kept and identified.
 
     A folder is the rows of its files, sorted by name, one to a line. Files in it that hold no JSON (a README) and
     hidden ones are no part of it.
 
     Raises:
-        GapscopeError: unreadable, damaged, or it unpacks to more than a file of its size should.
+        GapscopeError: unreadable, or a file of a folder that cannot be unpacked.
     """
     if path.is_dir():
-        data = b"\n".join(line for _, lines in _folder(path) for line in lines)
-        return data, data
-    given = _bytes(path)
-    return given, _unpacked(path, given)
+        return b"\n".join(line for _, lines in _folder(path) for line in lines)
+    return _bytes(path)
+
+
+def digest_of(path: Path) -> str:
+    """The SHA-256 of what :func:`read_given` reads, without holding a file in memory.
+
+    Raises:
+        GapscopeError: as :func:`read_given`.
+    """
+    if path.is_dir():
+        return hashlib.sha256(read_given(path)).hexdigest()
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise _unreadable(path, error) from None
 
 
 def head_of(data: bytes) -> Head:
@@ -60,10 +74,10 @@ def head_of(data: bytes) -> Head:
     return Head(line, row, data[:_START])
 
 
-def rows(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
+def rows(path: Path, data: bytes, loads: Callable[[memoryview], Any] = orjson.loads) -> Iterator[tuple[int, Any]]:
     """The JSON values of a trace with their numbers: one to a line (counted from 1), or the items of one array.
 
-    A file that is one object over several lines has that one row. Blank lines are passed over.
+    A file that is one object over several lines has that one row. Blank lines are passed over. ``loads`` parses a line.
 
     Raises:
         GapscopeError: something that is no JSON, named by its place.
@@ -78,7 +92,7 @@ def rows(path: Path, data: bytes) -> Iterator[tuple[int, Any]]:
         line = view[start : end if end >= 0 else len(data)]  # no copy: lines are long
         start, number = start + len(line) + 1, number + 1
         try:
-            row = orjson.loads(line)
+            row = loads(line)
         except orjson.JSONDecodeError as error:
             if not bytes(line).strip():
                 continue
@@ -144,7 +158,7 @@ def _folder(path: Path) -> Iterator[tuple[Path, list[bytes]]]:
     for file in sorted(path.iterdir()):
         if file.name.startswith(".") or not file.is_file():
             continue
-        data = _unpacked(file, _bytes(file))
+        data = unpacked(file, _bytes(file))
         if data.lstrip()[:1] not in (b"{", b"["):
             continue
         whole = _document(data)
@@ -155,10 +169,19 @@ def _bytes(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise GapscopeError(f"Trace {path} cannot be read ({error.strerror}).") from None
+        raise _unreadable(path, error) from None
 
 
-def _unpacked(path: Path, data: bytes) -> bytes:
+def _unreadable(path: Path, error: OSError) -> GapscopeError:
+    return GapscopeError(f"Trace {path} cannot be read ({error.strerror}).")
+
+
+def unpacked(path: Path, data: bytes) -> bytes:
+    """What is in a trace: the same bytes where they are not compressed.
+
+    Raises:
+        GapscopeError: damaged, or it unpacks to more than a file of its size should.
+    """
     kind = _COMPRESSED.get(data[:2])
     if kind is None:
         return data

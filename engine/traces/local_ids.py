@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from engine.traces.prompt_ids import PromptIds
+
 Ints = npt.NDArray[np.int64]
 SPREAD = 8
 """Ids that spread further than this many times their number are numbered anew before anything is counted by id."""
@@ -19,24 +21,41 @@ class LocalIds:
     def __init__(self) -> None:
         self._next = 0
 
-    def renumber(self, prompts: Sequence[array[int]]) -> list[array[int]]:
+    def renumber(self, prompts: Sequence[Sequence[int]]) -> list[PromptIds]:
         """The hash ids of the prompts of one play, numbered on from those of the plays before.
 
         Two new ids are equal exactly when the ids and all ids before them in their prompts are. So the last id that
-        two prompts have in common at one place tells how long their common beginning is.
+        two prompts have in common at one place tells how long their common beginning is. Prompts that another one
+        begins with share its array.
         """
         lengths = np.array([len(ids) for ids in prompts], np.int64)
-        flat = np.concatenate([*(np.frombuffer(ids, np.int64) for ids in prompts), np.empty(0, np.int64)])
+        flat = np.concatenate([*(np.asarray(ids, np.int64) for ids in prompts), np.empty(0, np.int64)])
         if not len(flat):
-            return [array("q") for _ in prompts]
+            return [PromptIds(array("q")) for _ in prompts]
         codes = _dense(flat)
         first = np.cumsum(lengths) - lengths
         before = np.concatenate([[-1], codes[:-1]])
         before[first[lengths > 0]] = -1
         numbers = codes if _follow_one(codes, before) else _interned(codes, first, lengths)
-        out = [array("q", (numbers[at : at + n] + self._next).tobytes()) for at, n in zip(first, lengths, strict=True)]
+        out = _shared(numbers, first.tolist(), lengths.tolist(), self._next)
         self._next += int(numbers.max()) + 1
         return out
+
+
+def _shared(numbers: Ints, first: Sequence[int], lengths: Sequence[int], offset: int) -> list[PromptIds]:
+    """Prompts of ``numbers + offset``, each a beginning of the longest that begins with it."""
+    held: list[array[int]] = []
+    owner = np.full(int(numbers.max()) + 1, -1, np.int64)  # by number: in which array it is; its place there is one
+    out: dict[int, PromptIds] = {}
+    for prompt in sorted(range(len(lengths)), key=lambda prompt: -lengths[prompt]):
+        at, length = first[prompt], lengths[prompt]
+        found = int(owner[numbers[at + length - 1]]) if length else -1
+        if found < 0:
+            found, own = len(held), numbers[at : at + length]
+            held.append(array("q", (own + offset).tobytes()))
+            owner[own[owner[own] < 0]] = found
+        out[prompt] = PromptIds(held[found], length)
+    return [out[prompt] for prompt in range(len(lengths))]
 
 
 def _dense(ids: Ints) -> Ints:

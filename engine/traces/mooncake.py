@@ -38,6 +38,8 @@ from engine.traces.fields import (
     sampled,
 )
 from engine.traces.files import Head, name_of, place, rows
+from engine.traces.growing import GrowingIds
+from engine.traces.prompt_ids import PromptIds
 from engine.traces.tree import Conversation, Play, Trace, Turn
 
 NAME = "Mooncake JSONL"
@@ -65,7 +67,7 @@ def read(path: Path, data: bytes) -> Trace:
     lengths: list[int] = []
     counts: list[int] = []
     silent = ranked = 0  # requests without output, with a priority
-    for number, row in rows(path, data):
+    for number, row in rows(path, data, GrowingIds().loads):
         try:
             tokens, output = prompt_length(row), output_length(row)
             hash_ids = row.get("hash_ids")
@@ -78,8 +80,11 @@ def read(path: Path, data: bytes) -> Trace:
                     session = f"line{number}"
                 name = str(session)
                 play = plays[session] = Play(name, [Conversation(name, [])], arrival_of(row))
-                turn = Turn(output, 0, (), (), tokens, hash_ids)
+                turn = Turn(output, 0, (), (), tokens, hash_ids if hash_ids is None else PromptIds(hash_ids))
             else:
+                if hash_ids is not None:
+                    before = play.conversations[0].turns[-1].hash_ids
+                    hash_ids = before.then(hash_ids) if isinstance(before, PromptIds) else PromptIds(hash_ids)
                 delay = row["delay"] if "delay" in row else row.get("delay_ms")
                 turn = Turn(output, 0 if delay is None else round(delay * MS), (), (), tokens, hash_ids)
                 if delay is None:

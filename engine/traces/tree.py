@@ -43,7 +43,7 @@ class Turn:
     conversation). ``think_ns`` passes between the end of what the turn waits for and its dispatch. ``spawn``
     names conversations of the same play that start when this turn's response ended; the next turn of this
     conversation joins on all of them. ``hash_ids`` replaces segments where a trace names its blocks directly:
-    the whole prompt's block ids, as a tuple or an ``array("q")``.
+    the whole prompt's block ids, which prompts of one beginning share (:class:`engine.traces.prompt_ids.PromptIds`).
 
     ``edges`` replaces the rules above where a trace names what a turn waits for one by one: it is due when each edge's
     delay is over (and ``not_before_ns`` after its play began, if that is set). ``spawn`` then only says where in the
@@ -93,7 +93,11 @@ class Play:
 
 @dataclass(slots=True)
 class Trace:
-    """A workload with its identity. ``digest`` is the SHA-256 of the file it was first read from."""
+    """A workload with its identity.
+
+    ``digest`` is the SHA-256 of the file it was first read from; ``read_as`` has what a user decided where the format
+    leaves a choice.
+    """
 
     name: str
     format: str
@@ -101,3 +105,4 @@ class Trace:
     plays: list[Play]
     hash_block_tokens: int | None = None
     notes: dict[str, str] = field(default_factory=dict)
+    read_as: dict[str, str] = field(default_factory=dict)

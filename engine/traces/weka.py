@@ -61,7 +61,7 @@ def read(path: Path, data: bytes, nested_timestamps: Basis = "auto") -> Trace:
     Raises:
         GapscopeError: a row that is no session, or an entry of it that cannot be used, named by its place.
     """
-    reader = _Reader()
+    reader, ids = _Reader(), LocalIds()
     sessions: list[tuple[int, str, Scope]] = []
     names: Counter[str] = Counter()
     for number, row in rows(path, data):
@@ -69,19 +69,19 @@ def read(path: Path, data: bytes, nested_timestamps: Basis = "auto") -> Trace:
             scope = reader.session(row)
         except Malformed as error:
             raise GapscopeError(f"{place(path, data, number)}: {error}.") from None
+        requests = scope.everything()
+        for request, numbered in zip(requests, ids.renumber([r.ids for r in requests]), strict=True):
+            request.ids = numbered
         names[row["id"]] += 1
         again = f"~{names[row['id']]}" if names[row["id"]] > 1 else ""
         sessions.append((number, f"{row['id']}{again}", scope))
     if not sessions:
         raise GapscopeError(f"{path}: an empty trace; expected one JSON object per session.")
     relative = reader.early is not None if nested_timestamps == "auto" else nested_timestamps == "relative"
-    plays, ids = [], LocalIds()
+    plays = []
     for number, name, scope in sessions:
         try:
             _place_inside(scope, 0, relative)
-            requests = scope.everything()
-            for request, numbered in zip(requests, ids.renumber([r.ids for r in requests]), strict=True):
-                request.ids = numbered
             plays.append(play_of(name, scope))
         except Malformed as error:
             raise GapscopeError(f"{place(path, data, number)}: {error}.") from None

@@ -8,7 +8,6 @@ continued, it is the continuation after all, with an edited or compacted context
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,7 +37,7 @@ class Request:
     model: str
     prompt_tokens: int
     output_tokens: int
-    ids: array[int]
+    ids: Sequence[int]
     edges: list[tuple[Request, Trigger, int, Relation]] = field(default_factory=list)
     conversation: str = ""
     turn: int = -1
@@ -98,7 +97,7 @@ class _Paths:
     """The last prompts of all chains so far, by the blocks in them. A chain keeps every block that it ever had."""
 
     def __init__(self, requests: Sequence[Request]) -> None:
-        ids = [np.frombuffer(r.ids, np.int64) for r in requests if r.ids]
+        ids = [np.asarray(r.ids, np.int64) for r in requests if r.ids]
         self._least = min((int(i.min()) for i in ids), default=0)
         size = max((int(i.max()) for i in ids), default=-1) - self._least + 1
         self._longest = np.zeros(size, np.int64)  # by block: the length of the longest prompt that holds it; 0: none
@@ -129,7 +128,7 @@ class _Paths:
         self._chain[at] = chain
 
     def _at(self, request: Request) -> npt.NDArray[np.int64]:
-        return np.frombuffer(request.ids, np.int64) - self._least
+        return np.asarray(request.ids, np.int64) - self._least
 
 
 def _grow(requests: list[Request]) -> list[Chain]:
@@ -190,7 +189,7 @@ def _close_seams(chains: list[Chain]) -> None:
                     forks.setdefault(id(chain.tail), []).append(fork)
 
 
-def _shared_after(ids: array[int], kept: int, fork: Chain) -> int:
+def _shared_after(ids: Sequence[int], kept: int, fork: Chain) -> int:
     """What a fork has in common with ``ids``, of which the first ``kept`` blocks are those of its anchor so far."""
     own = fork.requests[0].ids
     if fork.shared != kept:

@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.traces.prompt_ids import begins_with
 from engine.traces.tree import Conversation, Turn
 
 Slice = tuple[str, int, int]  # content, first token, tokens
@@ -142,7 +143,7 @@ class InternedKeys:
             assert turn.prompt_tokens is not None
             ids = turn.hash_ids
             new = ids[len(so_far) :]
-            if len(so_far) and ids[: len(so_far)] != so_far:  # not a longer prompt of the same beginning
+            if not begins_with(ids, so_far):
                 new, keys = ids, []
             parent = keys[-1] if keys else root
             for hash_id in new:

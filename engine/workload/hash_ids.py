@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from engine.errors import GapscopeError
+from engine.traces.prompt_ids import PromptIds
 from engine.traces.tree import Conversation, Trace
 from engine.workload.content import NO_KEY, BlockKeys, Hashes, InternedKeys, Ints, Mark, Walk
 
@@ -22,13 +23,13 @@ def block_keys_of(trace: Trace, block_size: int) -> BlockKeys:
         GapscopeError: blocks of the trace cannot be divided into blocks of ``block_size``, or only some turns have
             hash ids.
     """
-    turns = [turn for play in trace.plays for conversation in play.conversations for turn in conversation.turns]
-    named = sum(turn.hash_ids is not None for turn in turns)
+    has_ids = [turn.hash_ids is not None for play in trace.plays for talk in play.conversations for turn in talk.turns]
+    named = sum(has_ids)
     if not named:
         return InternedKeys(block_size)
-    if named < len(turns) or trace.hash_block_tokens is None:
+    if named < len(has_ids) or trace.hash_block_tokens is None:
         raise GapscopeError(
-            f"Trace {trace.name} names the blocks of {named} of its {len(turns)} turns: expected hash ids for all of "
+            f"Trace {trace.name} names the blocks of {named} of its {len(has_ids)} turns: expected hash ids for all of "
             "them, and their block size, or for none."
         )
     hash_block = trace.hash_block_tokens
@@ -57,21 +58,20 @@ class ChainedHashIds:
     def walk(self, conversation: Conversation, base: Mark | None, incarnation: int) -> Walk:
         """See :class:`BlockKeys`; what a conversation was forked from is in its ids already."""
         walk, factor, shift = Walk(), self._factor, incarnation * self._span
+        last: Sequence[int] | None = None
+        chain: Sequence[int] = ()
         for turn in conversation.turns:
-            ids, tokens = turn.hash_ids or (), turn.prompt_tokens or 0
-            keys: Sequence[int] = ids
-            if factor > 1 or shift:
-                first = np.asarray(ids, np.int64) * factor + shift
-                keys = array("q", (first[:, None] + np.arange(factor)).tobytes())
-            whole = tokens // self.block_size
+            ids, tokens = () if turn.hash_ids is None else turn.hash_ids, turn.prompt_tokens or 0
+            held = ids.held if isinstance(ids, PromptIds) else ids
+            if held is not last:
+                last, chain = held, held
+                if factor > 1 or shift:
+                    first = np.asarray(held, np.int64) * factor + shift
+                    chain = array("q", (first[:, None] + np.arange(factor)).tobytes())
+            whole = min(tokens // self.block_size, len(ids) * factor)
             walk.prompt_tokens.append(tokens)
-            walk.keys.append(keys if len(keys) == whole else keys[:whole])
-        walk.chains = walk.keys
-        if len(walk.keys) == 1:
-            return walk
-        # The longest prompt holds the keys of every other, unless a prompt does not continue the one before.
-        longest = walk.keys[-1]
-        walk.chains = [longest if longest[: len(keys)] == keys else keys for keys in walk.keys]
+            walk.keys.append(chain if len(chain) == whole else chain[:whole])
+            walk.chains.append(chain)
         return walk
 
     def hashes(self, keys: Ints) -> Hashes:
@@ -95,14 +95,17 @@ def _before(trace: Trace) -> Ints | None:
         for conversation in play.conversations:
             so_far: Sequence[int] = ()
             for turn in conversation.turns:
-                ids = turn.hash_ids or ()
-                longer = len(so_far) > 0 and ids[: len(so_far)] == so_far
-                new = ids[len(so_far) :] if longer else ids
+                ids = turn.hash_ids
+                held = ids.held if isinstance(ids, PromptIds) else ids or ()
+                if held is so_far:
+                    continue
+                longer = len(so_far) > 0 and held[: len(so_far)] == so_far
+                new = held[len(so_far) :] if longer else held
                 if len(new):
                     added.extend(new)
                     lengths.append(len(new))
                     heads.append(so_far[-1] if longer else -1)
-                so_far = ids
+                so_far = held
     ids_added = np.frombuffer(added, np.int64)
     if not len(ids_added) or ids_added.min() < 0 or ids_added.max() > LARGEST_ID:
         return None

@@ -14,6 +14,7 @@ from small_runs import MS, SAMPLES, S, a_pass, identity, request, sample_id, wri
 from dashboard.charts.reuse import why
 from dashboard.metrics import HEADLINE, Population
 from dashboard.queries import cache, cohort, reuse
+from dashboard.queries import request as of_request
 from dashboard.store import Store
 from engine.bundle import BundleWriter
 
@@ -129,6 +130,55 @@ def test_blocks_are_joined_with_pass_and_request(root: Path) -> None:
     assert shares["evict", "several requests possible"] == (1, pytest.approx(1 / 6))
     identified = [r["identified"] for r in cache.event_links(store, run_id).rows() if r["kind"] == "hit"]
     assert identified == [True, True]
+
+
+def test_what_is_loaded_from_the_host_is_neither_computed_nor_hit_in_the_pool(root: Path) -> None:
+    # a computes 1 and 2; the pool loses 2, of which the host has a copy. b hits 1, loads 2 and computes 3. d hits 2,
+    # which was computed once.
+    passes = [works(0, ("a", 0, 64)), works(1, ("c", 0, 32)), works(2, ("b", 64, 32)), works(3, ("d", 64, 1))]
+    device, host = {"tier": "device"}, {"tier": "host"}
+    told = [
+        (0, "store", [1, 2], {"pass_index": 0, "request_id": "a"} | device),
+        (10, "store", [2, 1], {"pass_index": 0, "request_id": "a"} | host),
+        (20, "evict", [2], {"pass_index": 1, "request_id": "c"} | device),
+        (20, "store", [7], {"pass_index": 1, "request_id": "c"} | device),
+        (30, "evict", [1], {"pass_index": 1, "request_id": "c"} | host),
+        (40, "hit", [1], {"pass_index": 2, "request_id": "b"} | device),
+        (40, "restore", [2], {"pass_index": 2, "request_id": "b"} | host),
+        (40, "store", [3], {"pass_index": 2, "request_id": "b"} | device),
+        (60, "hit", [2], {"pass_index": 3, "request_id": "d"} | device),
+    ]
+    admitted = {"request_id": "b", "ordinal": 0, "time_ns": 40 * MS, "pass_index": 2, "cached_tokens": 64}
+    admitted |= {"hit_blocks": 1, "restored_blocks": 1, "is_readmission": False}
+    held = {"prompt_block_hashes": [1, 2, 3], "first_admit_ns": 40 * MS, "cached_tokens": 64, "input_tokens": 96}
+    rows = [request("a"), request("b", **held), request("c"), request("d")]
+    tables = {"passes": passes, "kv_events": events(*told), "admissions": [admitted]}
+    run_id = write(root, "m", rows, **tables)
+    store = Store([root])
+    assert [(row["kind"], row["restored"], row["hash"]) for row in moves(store, run_id)] == [
+        ("store", False, 1),
+        ("store", False, 2),
+        ("evict", False, 2),
+        ("store", False, 7),
+        ("hit", False, 1),
+        ("store", True, 2),
+        ("store", False, 3),
+        ("hit", False, 2),
+    ]
+    uses = {row["use"]: (row["blocks"], row["share"]) for row in cache.recompute_totals(store, run_id).rows()}
+    assert uses == {
+        "computed_first": (4, 1.0),
+        "reuse_first": (2, pytest.approx(2 / 3)),
+        "reuse_restored": (1, pytest.approx(1 / 3)),
+    }
+    (turn,) = cache.recompute_turn(store, run_id, Population("profile")).rows()
+    assert (turn["computed_blocks"], turn["lost_blocks"], turn["reused_blocks"]) == (4, 0, 3)
+    totals = {row["kind"]: row["blocks"] for row in cache.event_totals(store, run_id).rows()}
+    assert totals == {"store": 4, "evict": 1, "hit": 2, "restore (host)": 1, "store (host)": 2, "evict (host)": 1}
+    (asked,) = of_request.find(store, [run_id], "b/0")
+    assert asked is not None
+    states = {row["block_index"]: row["state"] for row in of_request.blocks(store, run_id, asked).rows()}
+    assert states == {0: "hit", 1: "loaded from the host", 2: "never stored before"}
 
 
 def test_nothing_is_joined_where_passes_name_no_members(root: Path) -> None:

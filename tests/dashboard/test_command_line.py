@@ -18,6 +18,8 @@ from dashboard.cli import build_parser, main, serve_command
 from dashboard.metrics import METRICS
 from engine.bundle import Check
 from engine.errors import GapscopeError
+from engine.traces import load_trace
+from engine.traces.cache import TraceCache
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -204,6 +206,9 @@ def test_doctor_reads_the_traces_beside_the_runs(capsys: pytest.CaptureFixture[s
     digest = hashlib.sha256(data).hexdigest()[:12]
     (folder / f"good-{digest}.jsonl").write_bytes(data)
     assert run(capsys, "doctor", "--store", str(tmp_path))[0] == 0
+    load_trace(folder / f"good-{digest}.jsonl", cache=TraceCache(tmp_path))
+    _, out, _ = run(capsys, "doctor", "--store", str(tmp_path))
+    assert f"compiled traces: 1, 0.0 MB in {tmp_path}/compiled, which can be deleted" in out
     (folder / f"other-{digest}.jsonl").write_bytes(data.replace(b"8", b"9"))
     (folder / "cut-0123456789ab.jsonl").write_bytes(data[:-9])
     (folder / ".partial").write_bytes(b"")

@@ -44,9 +44,19 @@ def test_figures_in_the_text_are_those_of_the_code() -> None:
 
 def test_parts_and_their_tolerance_are_those_of_the_code() -> None:
     told = TEXT.partition("## Parts of a gap")[2]
-    for name in ("client", "queueing", "recompute", "host", "output", "cohort", "not split"):
+    for name in ("client", "queueing", "recompute", "host", "transfer", "output", "cohort", "not split"):
         assert f"| {name}" in told
-    assert set(PARTS) == {"client", "queueing", "recompute", "prefill", "mixed", "decode", "host", "output"} | {
+    assert set(PARTS) == {
+        "client",
+        "queueing",
+        "recompute",
+        "prefill",
+        "mixed",
+        "decode",
+        "host",
+        "transfer",
+        "output",
+    } | {
         "cohort",
         "unsplit",
     }

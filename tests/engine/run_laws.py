@@ -7,7 +7,7 @@ the cache events with one set of holders per block. Each law returns sentences o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any
@@ -28,6 +28,7 @@ class Run:
     chunks: list[Row]
     ledger: dict[str, Any]
     block_size: int
+    host_blocks: int = 0
 
     @classmethod
     def of(cls, bundle: Bundle) -> Run:
@@ -37,7 +38,8 @@ class Run:
 
         names = ("requests", "passes", "kv_events", "admissions", "chunks")
         size = bundle.identity.value("capacity", "block_size")
-        return cls(*(rows(name) for name in names), bundle.ledger, size)
+        host = bundle.identity.value("capacity", "host_kv_blocks") or 0
+        return cls(*(rows(name) for name in names), bundle.ledger, size, host)
 
 
 def clocks_of_requests(run: Run) -> Iterator[str]:
@@ -138,7 +140,8 @@ def admissions_of_requests(run: Run) -> Iterator[str]:
         by_request[row["request_id"]].append(row)
         if row["time_ns"] != starts[row["pass_index"]]:
             yield f"{row['request_id']} is admitted at {row['time_ns']}, not at the start of its pass"
-        if row["cached_tokens"] != row["hit_blocks"] * run.block_size or row["is_readmission"] != (row["ordinal"] > 0):
+        blocks = row["hit_blocks"] + (row.get("restored_blocks") or 0)
+        if row["cached_tokens"] != blocks * run.block_size or row["is_readmission"] != (row["ordinal"] > 0):
             yield f"{row['request_id']}: admission {row['ordinal']} reuses {row['cached_tokens']} tokens"
     for row in run.requests:
         name, own = row["request_id"], by_request[row["request_id"]]
@@ -257,21 +260,36 @@ class _Pool:
             self.copies[content].append(block)
 
 
-def pool(run: Run) -> Iterator[str]:
+Reserved = tuple[int, str, list[int], int]
+"""When a decode worker took blocks for whom: content that it held already, and how many blocks besides."""
+
+
+def pool(run: Run, reserved: Sequence[Reserved] = ()) -> Iterator[str]:
     """Referenced and free make the pool; content is held by a block; what is referenced is not evicted or stored anew.
 
-    Plays every pass: who was let go before it, its events in their order, and the blocks that its members need.
+    Plays every pass: who was let go or reserved before it, its events in their order, and the blocks that its members
+    need.
     """
     found = _Pool()
+    coming, came = list(reserved), {name for _, name, _, _ in reserved}
     events = {at: list(rows) for at, rows in groupby(run.kv_events, key=lambda row: row["pass_index"])}
     going = sorted((row["released_ns"], row["request_id"]) for row in run.requests if row["released_ns"] is not None)
     for row in run.passes:
-        while going and going[0][0] <= row["start_ns"]:
+        while (going and going[0][0] <= row["start_ns"]) or (coming and coming[0][0] <= row["start_ns"]):
+            if coming and not (going and going[0][0] <= coming[0][0]):
+                _, name, content, count = coming.pop(0)
+                yield from found.hit({"request_id": name, "block_hashes": content, "pass_index": row["pass_index"]})
+                found.tables.setdefault(name, []).extend(_Block({name}) for _ in range(count))
+                continue
             released, name = going.pop(0)
             found.let_go(name, released)
         for event in events.get(row["pass_index"], []):
+            if _is_of_host(event):
+                continue
             if event["kind"] == "preempt":
                 found.let_go(event["request_id"], row["start_ns"])
+            elif event["kind"] == "hit" and event["request_id"] in came:
+                continue  # what it hit when it reserved
             elif event["kind"] in ("hit", "readmit"):
                 yield from found.hit(event)
             elif event["kind"] == "evict":
@@ -296,6 +314,41 @@ def pool(run: Run) -> Iterator[str]:
             yield f"pass {row['pass_index']}: {referenced} referenced and {free} free blocks in a pool that is smaller"
 
 
+def _is_of_host(event: Row) -> bool:
+    """Whether only the host's memory changes."""
+    return event.get("tier") == "host" and event["kind"] != "restore"
+
+
+def host_memory(run: Run) -> Iterator[str]:
+    """The host holds what was computed, no more than it has room for, and restores only what it holds."""
+    computed: set[int] = set()
+    held: set[int] = set()
+    restored: dict[tuple[str, int], int] = {}
+    for at, event in enumerate(run.kv_events):
+        content = event["block_hashes"]
+        if event["kind"] == "restore":
+            restored[event["request_id"], event["pass_index"]] = len(content)
+            if not held.issuperset(content):
+                yield f"pass {event['pass_index']} restores what the host does not hold"
+        elif not _is_of_host(event):
+            computed.update(content if event["kind"] == "store" else ())
+        elif event["kind"] == "store":
+            if not computed.issuperset(content) or held.intersection(content):
+                yield f"pass {event['pass_index']} copies what nobody computed, or what the host holds"
+            held.update(content)
+        else:
+            if not held.issuperset(content):
+                yield f"pass {event['pass_index']} takes from the host what it does not hold"
+            held.difference_update(content)
+        following = run.kv_events[at + 1] if at + 1 < len(run.kv_events) else None
+        if len(held) > run.host_blocks and not (following and _is_of_host(following) and following["kind"] == "evict"):
+            yield f"pass {event['pass_index']}: the host holds {len(held)} blocks and has room for {run.host_blocks}"
+    for row in run.admissions:
+        blocks = row.get("restored_blocks") or 0
+        if run.kv_events and blocks != restored.get((row["request_id"], row["pass_index"]), 0):
+            yield f"{row['request_id']} restores {blocks} blocks in pass {row['pass_index']}, its events differ"
+
+
 Law = Callable[[Run], Iterator[str]]
 LAWS: tuple[Law, ...] = (
     clocks_of_requests,
@@ -306,6 +359,7 @@ LAWS: tuple[Law, ...] = (
     tokens_of_clients,
     ledger_of_requests,
     pool,
+    host_memory,
 )
 
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import heapq
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from engine.serving.contract import Finished, ServedRequest, Server, ServerConfig, ServerRecord
+from engine.serving.speculation import Speculation
 
 Tokens = tuple[int, ...]
 
@@ -96,6 +97,21 @@ def random_case(seed: int) -> Case:
         longest=longest,
         think_ns=draw.choice((0, 0, 500, 5000)),
     )
+
+
+def speculating(case: Case, seed: int) -> Case:
+    """The same case with drafts; every request of it still fits."""
+    draw = random.Random(seed)
+    k = draw.choice((1, 2, 3, 5))
+    acceptance = tuple(draw.choice((0.0, 0.3, 0.9, 1.0)) for _ in range(k))
+    config = replace(
+        case.config,
+        speculation=Speculation(k, acceptance, seed),
+        max_num_batched_tokens=case.config.max_num_batched_tokens + case.config.max_num_seqs * k,
+        long_prefill_token_threshold=0,
+        usable_kv_blocks=case.config.usable_kv_blocks + k,
+    )
+    return replace(case, config=config)
 
 
 class Client:
@@ -203,7 +219,11 @@ def differences(left: ServerRecord, right: ServerRecord) -> list[str]:
             found.append(f"{table}: columns {sorted(a.keys() ^ b.keys())}")
         for name in a.keys() & b.keys():
             found += _differences(f"{table}.{name}", a[name], b[name])
-    return found + _differences("event_keys", left.event_keys, right.event_keys)
+    if left.verify_width != right.verify_width:
+        found.append(f"verify_width: {left.verify_width} and {right.verify_width}")
+    for name in ("event_keys", "bursts"):
+        found += _differences(name, getattr(left, name), getattr(right, name))
+    return found
 
 
 def _differences(name: str, a: np.ndarray, b: np.ndarray) -> list[str]:

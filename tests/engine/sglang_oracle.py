@@ -55,6 +55,8 @@ class R:
     before: int = 0  # computed before its last retraction
     again: int = 0
     in_tree: int = 0  # pages of it that the tree holds for it
+    room: int = 0  # tokens that it was given room for in its last decode, drafts included
+    verified: int = 0  # decodes with drafts so far
     seq: int = -1
     admissions: int = 0
     retractions: int = 0
@@ -89,6 +91,8 @@ class Oracle:
         self.ended = 0
         self.passes, self.stretches, self.chunks, self.admits, self.retracted, self.events = ([] for _ in range(6))
         self.event_keys: list[int] = []
+        self.bursts: dict[tuple[int, int], list[int]] = {}  # by pass and seq with which a stretch began
+        self.drafts = config.speculation.draft_tokens if config.speculation else 0
 
     # pages
 
@@ -104,7 +108,7 @@ class Oracle:
         return [r for r in self.all.values() if r.in_tree]
 
     def pages(self, r: R) -> int:
-        return -(-r.computed // self.page)
+        return -(-max(r.computed, r.room) // self.page)
 
     @property
     def free(self) -> int:
@@ -218,7 +222,7 @@ class Oracle:
         if keep:
             self.add(r, r.computed // self.page, len(self.passes) - 1)
         self.let_go(r, now)
-        r.before, r.computed = max(r.before, r.computed), 0
+        r.before, r.computed, r.room = max(r.before, r.computed), 0, 0
 
     def advance(self, now: int, until: int | None) -> tuple[int, list[Finished]]:
         while True:
@@ -260,20 +264,23 @@ class Oracle:
         completes = sum(before + tokens == r.known for r, before, tokens in work)
         period = end - self.ended if self.passes and now == self.ready else -1
         self.ended = end
-        row = (now, end, period, new, read, len(decodes) + completes, used, size, len(moving), len(self.queue))
+        kept = [self.accepted(r) for r in decodes]
+        row = (now, end, period, new, read, sum(kept) + completes, used, size, len(moving), len(self.queue))
         prefills = moments([r.known for r, _, _ in work])
         waits = *moments(fresh), *moments(again)
         self.passes.append((*row, len(self.retracted) - retracted_before, *prefills, *moments(contexts), *waits))
         self.promised = 0
-        for r in decodes:
+        for r, tokens in zip(decodes, kept, strict=True):
             if r.row[3] == at - 1:
                 r.row[3] = at
             else:
-                self.chunks.append((at, r.index, r.seq, r.computed, 1))
-                r.row = [r.index, r.seq, at, at, r.computed + 1]
-                self.stretches.append(r.row)
-            r.computed += 1
-            r.sampled += 1
+                self.chunks.append((at, r.index, r.seq, r.computed, 1 + self.drafts))
+                self.begin(r, at, r.computed + tokens)
+            self.bursts[r.row[2], r.seq].append(tokens)
+            r.room = r.computed + 1 + self.drafts
+            r.computed += tokens
+            r.sampled += tokens
+            r.verified += 1
             r.last_token = at
         for r, before, tokens in work:
             self.chunks.append((at, r.index, r.seq, before, tokens))
@@ -283,8 +290,8 @@ class Oracle:
             self.add(r, r.computed // self.page, at)
             if whole:
                 r.sampled += 1
-                r.row = [r.index, r.seq, at, at, r.computed]
-                self.stretches.append(r.row)
+                self.begin(r, at, r.computed)
+                self.bursts[at, r.seq].append(1)
                 if r.first_token < 0:
                     r.first_token, r.first_ns = at, end
                 r.last_token = at
@@ -296,16 +303,31 @@ class Oracle:
             self.leave(r, end, True)
         return end, [Finished(r.index, at, end, r.first_ns, r.admit[2]) for r in done]
 
-    def open(self, now: int) -> None:
-        """Pages for the next token of every decoding request."""
+    def begin(self, r: R, at: int, computed: int) -> None:
+        """A stretch of passes in which a request samples."""
+        r.row = [r.index, r.seq, at, at, computed]
+        self.stretches.append(r.row)
+        self.bursts[at, r.seq] = []
 
-        def openers() -> list[R]:
-            return sorted((r for r in self.decoding if r.computed % self.page == 0), key=lambda r: r.seq)
+    def accepted(self, r: R) -> int:
+        """Tokens that a decoding request samples: one, and drafts up to the first that is rejected or not asked for."""
+        if self.c.speculation is None:
+            return 1
+        return min(int(self.c.speculation.lengths(r.index, r.verified, 1)[0]), r.output - r.sampled)
+
+    def open(self, now: int) -> None:
+        """Pages for the next token, and the drafts after it, of every decoding request."""
+
+        def needs() -> list[tuple[R, int]]:
+            wanted = [(r, -(-(r.computed + 1 + self.drafts) // self.page)) for r in self.decoding]
+            return sorted(((r, max(0, n - self.pages(r))) for r, n in wanted), key=lambda need: need[0].seq)
 
         short = False
-        while len(openers()) > self.free + self.evictable:
+        while sum(pages for _, pages in needs()) > self.free + self.evictable:
             short = True
-            if len(self.decoding) > 1:
+            if len(self.decoding) > 1 and self.drafts:
+                r = self.decoding.pop()
+            elif len(self.decoding) > 1:
                 r = min(self.decoding, key=lambda r: (r.sampled, -r.prompt, -self.decoding.index(r)))
                 self.decoding.remove(r)
             else:
@@ -318,8 +340,8 @@ class Oracle:
         if short:
             sampled, asked = sum(r.sampled for r in self.decoding), sum(r.output for r in self.decoding)
             self.ratio = min(Fraction(1), Fraction(sampled + 20 * len(self.decoding), asked + 1))
-        for r in openers():
-            self.take(1, r)
+        for r, pages in needs():
+            self.take(pages, r)
 
     def prefill(self, now: int) -> list[tuple[R, int, int]]:
         rules, page = self.c.sglang, self.page
@@ -422,15 +444,18 @@ class Oracle:
 
     def finish(self) -> ServerRecord:
         by_pass_and_seq = lambda at: lambda row: (row[at], row[1] if at == 2 else row[2])  # noqa: E731
+        stretches = sorted(self.stretches, key=by_pass_and_seq(2))
         return ServerRecord(
             passes=pass_columns(columns(PASS_ROW, self.passes)),
             requests=columns(REQUEST_COLUMNS, [self.row(i) for i in range(self.count)]),
-            stretches=columns(STRETCH_COLUMNS, sorted(self.stretches, key=by_pass_and_seq(2))),
+            stretches=columns(STRETCH_COLUMNS, stretches),
             prefill_chunks=columns(CHUNK_COLUMNS, sorted(self.chunks, key=by_pass_and_seq(0))),
             admissions=columns(ADMISSION_COLUMNS, self.admits),
             preemptions=columns(PREEMPTION_COLUMNS, self.retracted),
             events=columns(EVENT_COLUMNS, self.events),
             event_keys=np.array(self.event_keys, np.int64),
+            bursts=np.array([n for row in stretches for n in self.bursts[row[2], row[1]]] if self.drafts else [], int),
+            verify_width=1 + self.drafts,
         )
 
     def row(self, index: int) -> tuple[int, ...]:

@@ -375,7 +375,7 @@ from collections.abc import Sequence
 from pathlib import Path
 import numpy as np, pyarrow as pa
 from engine.bundle import BundleWriter, open_bundle
-from engine.bundle.arrays import coded, lists, numbers, texts
+from engine.arrays import coded, lists, numbers, texts
 from engine.identity import Identity
 n = np.arange(3)
 names = ["request_id", "phase", "status", "dispatched_ns", "input_tokens", "output_tokens", "prompt_block_hashes"]

@@ -13,6 +13,7 @@ from engine.serving import make_server
 from engine.serving.cluster import Cluster, make_router, merge_records, pass_ranges, within
 from engine.serving.contract import ServedRequest, Server, ServerRecord
 from engine.serving.members import members
+from engine.serving.speculation import Speculation
 from tests.engine.serving_cases import LinearTiming, differences, play, random_case
 from tests.engine.serving_driver import FixedTiming, Load, drive, small_config
 
@@ -55,6 +56,7 @@ def equal(left: ServerRecord, right: ServerRecord) -> None:
         for column in ours:
             np.testing.assert_array_equal(ours[column], theirs[column], err_msg=f"{name}.{column}")
     np.testing.assert_array_equal(left.event_keys, right.event_keys)
+    np.testing.assert_array_equal(left.bursts, right.bursts)
 
 
 def random_load(seed: int, requests: int, spread: int) -> Load:
@@ -73,10 +75,13 @@ def random_load(seed: int, requests: int, spread: int) -> Load:
     return Load(arrivals, aborts)
 
 
-@pytest.mark.parametrize("engine", ["sglang", "atom", "trtllm"])
+@pytest.mark.parametrize("drafts", [0, 2])
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "atom", "trtllm"])
 @pytest.mark.parametrize("seed", range(4))
-def test_each_replica_is_a_single_server_of_any_engine(seed: int, engine: str) -> None:
-    config, load = replace(small_config(blocks=60, seats=4, budget=32), engine=engine), random_load(seed, 60, 700)
+def test_each_replica_is_a_single_server_of_any_engine(seed: int, engine: str, drafts: int) -> None:
+    speculation = Speculation(drafts, (0.8, 0.5), seed) if drafts else None
+    config = replace(small_config(blocks=60, seats=4, budget=32), engine=engine, speculation=speculation)
+    load = random_load(seed, 60, 700)
 
     def make() -> Server:
         return make_server(config, LinearTiming())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +18,9 @@ from recording_folder import PROMPT_A, SYSTEM, lines, trace_rows
 
 from engine.errors import GapscopeError
 from engine.traces import agentic, load_trace
-from engine.traces.compact import is_compact
+from engine.traces.compact import is_compact, pack, unpack
 from engine.traces.content import block_keys, content_of, token_ids
-from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
+from engine.traces.tree import Conversation, Edge, Play, Segment, Trace, Turn
 
 
 def written(tmp_path: Path, rows: list[dict[str, Any]]) -> Path:
@@ -73,6 +75,15 @@ def test_the_compact_form_is_the_equal_trace(tmp_path: Path) -> None:
 
 
 _segments = st.lists(st.builds(Segment, st.text(max_size=4), st.integers(1, 9)), max_size=3).map(tuple)
+_ids = st.lists(st.integers(0, 3) | st.sampled_from([2**62, -(2**63)]), max_size=4)
+_edges = st.builds(
+    Edge,
+    st.text(max_size=3),
+    st.integers(0, 9),
+    st.sampled_from(["dispatch", "completion"]),
+    st.integers(0, 10**15),
+    st.sampled_from(["sequence", "spawn", "join", "barrier"]),
+)
 _turns = st.lists(
     st.builds(
         Turn,
@@ -81,14 +92,18 @@ _turns = st.lists(
         new_input=_segments,
         spawn=st.lists(st.text(max_size=3), max_size=2).map(tuple),
         prompt_tokens=st.none() | st.integers(0, 99),
-        hash_ids=st.none() | st.lists(st.integers(0, 2**62), max_size=3).map(tuple),
+        hash_ids=st.none() | _ids.map(tuple) | _ids.map(lambda ids: array("q", ids)),
+        edges=st.none() | st.lists(_edges, max_size=3).map(tuple),
+        not_before_ns=st.none() | st.integers(0, 10**15),
+        start_ns=st.none() | st.integers(0, 10**15),
+        api_ns=st.none() | st.integers(0, 10**15),
     ),
     min_size=1,
     max_size=3,
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=150)
 @given(data=st.data())
 def test_any_trace_survives_its_compact_form(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     plays = []
@@ -98,7 +113,7 @@ def test_any_trace_survives_its_compact_form(data: st.DataObject, tmp_path_facto
             Conversation(
                 name,
                 data.draw(_turns),
-                parent=data.draw(st.none() | st.text(max_size=3)),
+                parent=data.draw(st.none() | st.text(max_size=3) | st.sampled_from(names)),
                 after_turn=data.draw(st.none() | st.integers(0, 3)),
                 mode=data.draw(st.sampled_from(["fork", "fresh"])),
                 depth=data.draw(st.integers(0, 3)),
@@ -106,7 +121,8 @@ def test_any_trace_survives_its_compact_form(data: st.DataObject, tmp_path_facto
             for name in names
         ]
         plays.append(Play(f"play {number}", talks, data.draw(st.none() | st.integers(0, 10**15))))
-    trace = Trace("t", "f/1", "d" * 64, plays, data.draw(st.none() | st.integers(1, 512)), {"seed": "1"})
+    read_as = data.draw(st.sampled_from([{}, {"nested_timestamps": "relative"}]))
+    trace = Trace("t", "f/1", "d" * 64, plays, data.draw(st.none() | st.integers(1, 512)), {"seed": "1"}, read_as)
     path = tmp_path_factory.mktemp("compact") / "t.parquet"
     agentic.write_compact(trace, path)
     assert agentic.load(path) == trace
@@ -232,16 +248,103 @@ def test_an_unwritable_place_leaves_nothing(tmp_path: Path) -> None:
         agentic.write_compact(trace, tmp_path / "taken" / "t.parquet")
 
 
-def test_an_altered_compact_trace_is_not_read(tmp_path: Path) -> None:
-    trace = agentic.load(written(tmp_path, trace_rows()))
+def _full_trace() -> Trace:
+    """Two conversations in which no column is empty."""
+    edge = Edge("r", 0, "dispatch", 5, "spawn")
+    first = Turn(3, 0, (Segment("a", 4),), ("c",), 32, array("q", [1, 2]), (), 0, 0, 9)
+    later = Turn(
+        4, 7, (Segment("b", 2),), (), 48, array("q", [1, 2, 3]), (Edge("r", 0, "completion", 7, "sequence"),), 1, 2
+    )
+    child = Turn(5, 0, (), (), 32, array("q", [1, 9]), (edge,), 3, 4, 5)
+    talks = [Conversation("r", [first, later]), Conversation("c", [child], "r", 0, "fork", 1)]
+    return Trace("t", "f", "d" * 64, [Play("p", talks, 6)], 16, {"note": "n"})
+
+
+def test_what_the_columns_of_a_compact_trace_hold(tmp_path: Path) -> None:
+    agentic.write_compact(_full_trace(), tmp_path / "t.parquet")
+    rows = pq.read_table(tmp_path / "t.parquet").to_pylist()
+    assert [row["kept_ids"] for row in rows] == [0, 2, 1]  # the child begins with the first id of its parent's turn
+    assert [row["new_ids"] for row in rows] == [[1, 2], [3], [9]]
+    assert [row["conversation"] for row in rows] == [0, 0, 1]
+    assert [row["edge_delay_ns"] for row in rows] == [[], [7], [5]]
+    assert [row["api_ns"] for row in rows] == [9, None, 5]
+
+
+@pytest.mark.parametrize("column", pq.read_table(pa.BufferReader(pack(_full_trace()))).column_names)
+def test_an_altered_compact_trace_is_not_read(tmp_path: Path, column: str) -> None:
     path = tmp_path / "t.parquet"
-    agentic.write_compact(trace, path)
+    agentic.write_compact(_full_trace(), path)
     table = pq.read_table(path)
-    thinks = [value + 1 for value in table["think_ns"].to_pylist()]
-    altered = table.set_column(table.schema.get_field_index("think_ns"), "think_ns", pa.array(thinks, pa.int64()))
-    pq.write_table(altered.replace_schema_metadata(table.schema.metadata), path)
+    at, values = table.schema.get_field_index(column), table[column].to_pylist()
+    others: list[Any] = [None, 0, 77, "x", [], [1], ["x"]]
+    for other in others:
+        changed = [other, *values[1:]]
+        try:
+            altered = table.set_column(at, column, pa.array(changed, table.schema.field(column).type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError):
+            continue
+        if changed == values:
+            continue
+        pq.write_table(altered.replace_schema_metadata(table.schema.metadata), path)
+        with pytest.raises(GapscopeError, match=r"t\.parquet was altered"):
+            agentic.load(path)
+    head = json.loads(table.schema.metadata[b"gapscope.trace"])
+    renamed = json.dumps({**head, "digest": "e" * 64})
+    pq.write_table(table.replace_schema_metadata({b"gapscope.trace": renamed}), path)
     with pytest.raises(GapscopeError, match=r"t\.parquet was altered"):
         agentic.load(path)
+
+
+def test_damage_anywhere_is_found() -> None:
+    whole = bytes(pack(_full_trace()))
+    for at in range(0, len(whole), 11):
+        try:
+            found, _ = unpack(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :], Path("t"))
+        except GapscopeError:
+            continue
+        assert found == _full_trace(), at  # a byte without meaning: padding, say, or the writer's name
+
+
+def test_compact_traces_of_older_stores_are_read(tmp_path: Path) -> None:
+    row = {
+        "play": 0,
+        "source_trace_id": "p",
+        "arrival_ns": None,
+        "conversation_id": "r",
+        "parent": None,
+        "after_turn": None,
+        "mode": "fresh",
+        "depth": 0,
+        "output_tokens": 3,
+        "think_ns": 0,
+        "new_content": ["a"],
+        "new_tokens": [4],
+        "spawn": [],
+        "prompt_tokens": None,
+        "hash_ids": None,
+    }
+    rows = [row, {**row, "output_tokens": 5, "think_ns": 8}]
+    head = {
+        "schema": "gapscope-trace/1",
+        "name": "n",
+        "format": "f",
+        "digest": "d",
+        "hash_block_tokens": None,
+        "notes": {},
+    }
+    head["content"] = hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+    texts, ints = pa.list_(pa.string()), pa.list_(pa.int64())
+    kinds = {"new_content": texts, "new_tokens": ints, "spawn": texts, "hash_ids": ints}
+    names = ("source_trace_id", "conversation_id", "parent", "mode")
+    schema = pa.schema([(n, kinds.get(n) or (pa.string() if n in names else pa.int64())) for n in row])
+    table = pa.Table.from_pylist(rows, schema)
+    path = tmp_path / "old.parquet"
+    pq.write_table(table.replace_schema_metadata({"gapscope.trace": json.dumps(head)}), path)
+    turns = [Turn(3, 0, (Segment("a", 4),)), Turn(5, 8, (Segment("a", 4),))]
+    assert load_trace(path) == Trace("n", "f", "d", [Play("p", [Conversation("r", turns)])])
+    pq.write_table(table.slice(1).replace_schema_metadata({"gapscope.trace": json.dumps(head)}), path)
+    with pytest.raises(GapscopeError, match=r"old\.parquet was altered"):
+        load_trace(path)
 
 
 def test_a_think_time_that_no_clock_holds(tmp_path: Path) -> None:

@@ -5,14 +5,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from serving_cases import LinearTiming, differences, play, random_case
+from serving_cases import LinearTiming, differences, play, random_case, speculating
 from serving_driver import FixedTiming, Load, drive, request, small_config
+from sglang_cases import sglang_case
 
 from engine.serving.cluster.lockstep import LockstepServer
 from engine.serving.cluster.routers import LeastLoaded, RoundRobin
 from engine.serving.plain import PlainServer
+from engine.serving.reserving import ReservingServer
+from engine.serving.sglang import SglangServer
 from engine.serving.skipping import SkippingServer
 from engine.serving.speculation import Speculation
+from engine.serving.variants import VariantServer
 
 
 def lockstep(core, config, timing, ranks, price="slowest", router=None):
@@ -49,11 +53,29 @@ def test_both_cores_take_the_same_steps(price):
     assert min(preempted, idle_ranks) > 10, (preempted, idle_ranks)
 
 
-def test_one_rank_is_no_ranks():
+@pytest.mark.parametrize("price", ["slowest", "combined"])
+def test_both_cores_that_reserve_whole_sequences_take_the_same_steps(price):
     for seed in range(40):
-        case = random_case(seed)
-        alone, calls = play(case, SkippingServer(case.config, LinearTiming(case.between_ns)))
-        record, same = play(case, lockstep(SkippingServer, case.config, LinearTiming(case.between_ns), 1))
+        case = speculating(random_case(seed), seed)
+        config, ranks = replace(case.config, engine="trtllm"), random.Random(seed).choice((2, 3))
+        made = [
+            play(case, lockstep(core, config, LinearTiming(case.between_ns), ranks, price))
+            for core in (VariantServer, ReservingServer)
+        ]
+        assert made[0][1] == made[1][1]
+        assert differences(made[0][0], made[1][0]) == []
+
+
+@pytest.mark.parametrize("core", [SkippingServer, ReservingServer, SglangServer, VariantServer])
+@pytest.mark.parametrize("drafts", [False, True])
+def test_one_rank_is_no_ranks(core, drafts):
+    engine = {SglangServer: "sglang", ReservingServer: "trtllm", VariantServer: "atom"}.get(core, "vllm")
+    for seed in range(20):
+        case = sglang_case(seed) if engine == "sglang" else random_case(seed)
+        case = speculating(case, seed) if drafts else case
+        case = replace(case, config=replace(case.config, engine=engine))
+        alone, calls = play(case, core(case.config, LinearTiming(case.between_ns)))
+        record, same = play(case, lockstep(core, case.config, LinearTiming(case.between_ns), 1))
         assert same == calls
         for name in ("worker", "dp_rank", "step"):
             column = record.passes.pop(name)

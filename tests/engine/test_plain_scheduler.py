@@ -308,7 +308,8 @@ def test_budget_below_the_seats_lets_the_last_ones_wait_their_turn():
     [
         (small_config(), "auto", "SkippingServer"),
         (small_config(), "plain", "PlainServer"),
-        (small_config(threshold=8), "auto", "PlainServer"),
+        (small_config(threshold=8), "auto", "SkippingServer"),
+        (small_config(seats=9, budget=8), "auto", "PlainServer"),
     ],
 )
 def test_auto_takes_the_fast_core_where_it_can(config, core, expected):

@@ -25,11 +25,13 @@ def test_the_deployment_is_read_from_the_measured_run(name: str, blocks: int) ->
         "grace_s": 0.4,
         "kv_blocks": blocks,
         "block_size": 32,
+        "kv_bytes_per_token": 6144,
         "prefix_caching": True,
         "max_num_seqs": 16,
         "max_num_batched_tokens": 512,
         "long_prefill_token_threshold": 0,
         "reserve_full_prompt": True,
+        "async_scheduling": False,
         "replicas": 1,
         "attention_dp": 1,
     }

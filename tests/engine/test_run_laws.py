@@ -59,6 +59,7 @@ knobs = st.fixed_dictionaries(
         "max_num_seqs": st.sampled_from([2, 8]),
         "max_num_batched_tokens": st.sampled_from([16, 70]),
         "prefix_caching": st.sampled_from([True, True, True, False]),
+        "host_kv_blocks": st.sampled_from([0, 0, 5, 40, 1000]),
         "reserve_full_prompt": st.booleans(),
         "request_latency_ms": st.sampled_from([0, 3]),
         "response_latency_ms": st.sampled_from([0, 7]),
@@ -73,6 +74,7 @@ def test_every_law_holds_on_random_replays(
     tmp_path_factory: pytest.TempPathFactory, seed: int, plays: int, spare: int, changes: dict[str, Any]
 ) -> None:
     changes["wrap"] = changes["wrap"] and bool(changes["duration_s"])
+    changes["host_kv_blocks"] *= changes["prefix_caching"]
     run, graph = played(tmp_path_factory.mktemp("laws"), random_trace(seed, plays), changes, spare)
     assert broken(run) == {}
     assert run.ledger["total"]["in_graph"] == graph

@@ -14,6 +14,7 @@ from engine.serving import make_server
 from engine.serving.plain import PlainServer
 from engine.serving.rules import SglangRules
 from engine.serving.sglang import SglangServer
+from engine.serving.speculation import Speculation
 
 
 def config(blocks=1000, seats=100, policy="fcfs", page=4, **rules):
@@ -102,14 +103,14 @@ def test_the_share_falls_from_0_7_to_a_seventh_of_it_in_600_decode_steps_and_is_
     now = 0
     for until in (2, 302, 602, 902):
         now, _ = server.advance(now, until)
-        ratios.append(server._ratio)
+        ratios.append(server._share.value)
     # The first pass is the prefill; then 1, 301, 601 and 901 steps.
     expected = [0.7 - 0.602 * steps / 600 for steps in (1, 301)] + [0.098, 0.098]
     assert ratios == pytest.approx(expected)
     server.advance(now, None)
     assert not server.has_work
     server.receive(request(1, 8, 4), now)
-    assert server._ratio == pytest.approx(0.7)
+    assert server._share.value == pytest.approx(0.7)
 
 
 def test_where_pages_run_short_the_one_with_the_fewest_outputs_goes_to_the_back_of_the_queue():
@@ -152,12 +153,63 @@ def test_the_share_after_a_retraction():
     ratios = set()
     now = 0
     while not len(server._log.preemptions):
-        ratios.add(server._ratio)
+        ratios.add(server._share.value)
         now, _ = server.advance(now, now + 1)
     assert ratios == {0.0}
     # 13 pages' worth would be needed in pass 9: the one that stays has sampled 9 of its 18 tokens by then.
     assert server._log.preemptions == [(1, 9, 3)]
-    assert server._ratio_set == min(1, (9 + 20) / (18 + 1))
+    assert server._share.value == min(1, (9 + 20) / (18 + 1))
+
+
+def test_drafts_are_verified_in_decode_passes_alone():
+    # Two drafts, the first always accepted, the second never: 2 tokens a pass, less where fewer are asked for.
+    rules = replace(config(), speculation=Speculation(2, (1.0, 0.0)))
+    record = serve(rules, (0, request(0, 8, 8)), (2, request(1, 6, 2)))
+    assert batches(record) == [
+        [(0, 0, 8)],
+        [(0, 8, 3)],
+        [(1, 0, 6)],
+        [(0, 10, 3), (1, 6, 3)],
+        [(0, 12, 3)],
+        [(0, 14, 3)],
+    ]
+    assert record.verify_width == 3
+    assert record.passes["num_output_tokens"].tolist() == [1, 2, 1, 3, 2, 1]
+    assert record.passes["sum_decode_kv_tokens"].tolist() == [0, 8, 0, 16, 12, 14]
+    assert record.requests["output_tokens"].tolist() == [8, 2]
+    assert record.stretches["first_pass"].tolist() == [0, 2, 3]
+    assert record.stretches["computed_after_first"].tolist() == [8, 6, 12]
+    assert record.bursts.tolist() == [1, 2, 1, 1, 2, 2, 1]
+    # Pages of four for the tokens computed and three more: 11; 11 and 6; 13 and 9; 15; 17.
+    assert record.passes["kv_blocks_used"].tolist() == [2, 3, 5, 7, 4, 5]
+
+
+def test_with_drafts_the_last_to_decode_is_retracted():
+    # Eight pages. Three more tokens need 5 + 4 pages in pass 2. Both have sampled 3 tokens: without drafts the longer
+    # prompt would go; so it is the last of the batch. The 11 tokens that it comes back with hit 8, and 2 are computed
+    # again; they have room when the other is done.
+    rules = replace(
+        config(blocks=8, clip_max_new_tokens=1, schedule_conservativeness=0), speculation=Speculation(2, (1.0, 0.0))
+    )
+    record = serve(rules, (0, request(0, 12, 9)), (0, request(1, 8, 9)))
+    assert batches(record) == [
+        [(0, 0, 12), (1, 0, 8)],
+        [(0, 12, 3), (1, 8, 3)],
+        [(0, 14, 3)],
+        [(0, 16, 3)],
+        [(0, 18, 3)],
+        [(1, 8, 3)],
+        [(1, 11, 3)],
+        [(1, 13, 3)],
+        [(1, 15, 3)],
+    ]
+    assert {name: column.tolist() for name, column in record.preemptions.items()} == {
+        "index": [1],
+        "pass_index": [2],
+        "num_blocks": [3],
+    }
+    assert record.requests["recomputed_tokens"].tolist() == [0, 2]
+    assert record.bursts.tolist() == [1, 2, 2, 2, 2, 1, 2, 1, 2, 2, 1]
 
 
 def test_what_was_computed_can_be_hit_from_the_next_pass_on_and_is_held_once():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_cases import LinearTiming, MoodyTiming, differences, play
+from serving_cases import LinearTiming, MoodyTiming, differences, play, speculating
 from sglang_cases import sglang_case
 from sglang_oracle import Oracle
 
@@ -50,6 +50,42 @@ def test_records_are_those_of_the_oracle():
         )
     assert len(totals) == 7
     assert min(totals.values()) > 10, totals  # the cases really go where it is hard
+
+
+def drafting(seed):
+    """The same with drafts; SGLang puts no prompts into passes that verify them."""
+    case = speculating(sglang_case(seed), seed)
+    rules = replace(case.config.sglang, mixed_chunk=False)
+    return replace(case, config=replace(case.config, sglang=rules))
+
+
+def test_records_under_speculation_are_those_of_the_oracle():
+    totals = Counter()
+    for seed in range(200):
+        case = drafting(seed)
+        record = compared(case)
+        totals["retractions"] += len(record.preemptions["index"])
+        totals["evictions"] += np.count_nonzero(record.events["kind"] == 1)
+        totals["aborts"] += np.count_nonzero(record.requests["aborted"])
+        totals["computed again"] += np.count_nonzero(record.requests["recomputed_tokens"])
+        totals["more than one token"] += np.count_nonzero(record.bursts > 1)
+        chunks = record.prefill_chunks
+        goes_on = chunks["pass_index"] > record.requests["first_token_pass"][chunks["index"]]
+        goes_on &= chunks["scheduled_tokens"] == record.verify_width
+        totals["goes on after sitting out"] += np.count_nonzero(goes_on)
+        if case.config.block_size > 1:
+            totals["retractions with pages"] += len(record.preemptions["index"])
+        owner = np.repeat(record.stretches["index"], record.stretches["last_pass"] - record.stretches["first_pass"] + 1)
+        outputs = np.bincount(owner, record.bursts, minlength=len(record.requests["aborted"]))
+        np.testing.assert_array_equal(outputs, record.requests["output_tokens"])
+    assert len(totals) == 7
+    assert min(totals.values()) > 10, totals
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 1 << 30))
+def test_records_under_speculation_are_equal_when_answers_depend_on_their_order(seed):
+    compared(drafting(seed), MoodyTiming)
 
 
 @settings(max_examples=25, deadline=None)

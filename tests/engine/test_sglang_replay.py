@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ from hypothesis import strategies as st
 
 from engine.bundle import open_bundle
 from engine.identity import NOT_APPLICABLE, diff, like_for_like
-from engine.knobs import resolve
+from engine.knobs import SGLANG_ONLY, resolve
 from engine.replay import knobs_from_run, replay, simulate
+from engine.serving.speculation import acceptance_of
 from engine.timing import build_timing
 from tests.engine.client_harness import talk, trace_of, turn
-from tests.engine.run_laws import LAWS, Run, pool, sums_of_passes
+from tests.engine.run_laws import LAWS, Run, pool, sums_of_passes, work_of_requests
 from tests.engine.test_client_properties import random_trace
 from tests.engine.test_replay import TEN_MS
 from tests.engine.test_run_laws import TIMING, smallest_pool
@@ -87,6 +90,57 @@ def test_laws_of_random_replays(
     assert not any(said.values()), said
 
 
+def kept_tokens(run: Run) -> Iterator[str]:
+    """A request goes on from what it kept: of its prompt all, of a verification as many tokens as its chunk says."""
+    admitted = Counter(row["request_id"] for row in run.admissions)
+    members: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    for row in run.passes:
+        for member in row["members"]:
+            members[member["request_id"]].append((member["computed_before"], member["scheduled_tokens"]))
+    sampled: dict[str, list[int]] = defaultdict(list)
+    for row in sorted(run.chunks, key=lambda row: row["ordinal"]):
+        sampled[row["request_id"]].append(row["tokens"])
+    for row in run.requests:
+        name = row["request_id"]
+        if row["status"] == "ok" and admitted[name] == 1:
+            work = [(at, tokens) for at, tokens in members[name] if at + tokens >= row["input_tokens"]]
+            ends = [work[0][0] + work[0][1]]
+            ends += [at + kept for (at, _), kept in zip(work[1:], sampled[name][1:], strict=True)]
+            if [at for at, _ in work[1:]] != ends[:-1]:
+                yield f"{name} goes on from {[at for at, _ in work[1:]]}, and kept tokens up to {ends[:-1]}"
+            if sum(sampled[name]) != row["output_tokens"] or ends[-1] != row["input_tokens"] + row["output_tokens"] - 1:
+                yield f"{name} sampled {sum(sampled[name])} tokens"
+
+
+@settings(max_examples=24, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    plays=st.integers(1, 5),
+    spare=st.sampled_from([1, 9, 500]),
+    changes=knobs,
+    engine=st.sampled_from(["sglang", "atom", "trtllm"]),
+)
+def test_laws_of_random_replays_with_drafts(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, plays: int, spare: int, changes: dict[str, Any], engine: str
+) -> None:
+    store, trace = tmp_path_factory.mktemp("laws"), random_trace(seed, plays)
+    own = {name: value for name, value in changes.items() if engine == "sglang" or name not in SGLANG_ONLY}
+    own |= {
+        "engine": engine,
+        "spec_method": "mtp",
+        "spec_tokens": 3,
+        "spec_acceptance": "0.8,0.6,0.5",
+        "spec_seed": seed,
+    }
+    own |= {"mixed_chunk": False, "policy": own["policy"] if engine == "sglang" else "fcfs"}
+    values = TEN_MS | TIMING | own
+    values["kv_blocks"] = smallest_pool(trace, changes["block_size"]) + 3 + spare
+    run = Run.of(open_bundle(store / replay(trace, values, store=store, slug="law")))
+    said = {law.__name__: list(law(run)) for law in LAWS if law not in (pool, sums_of_passes, work_of_requests)}
+    assert not any(said.values()), said
+    assert not list(kept_tokens(run))
+
+
 def test_a_bundle_says_whose_scheduler_it_was_and_can_be_varied(tmp_path: Path) -> None:
     trace = trace_of([talk("a", turn("x", 40, 5), turn("y", 30, 4))])
     base = TEN_MS | {"kv_blocks": 200, "block_size": 4}
@@ -108,8 +162,9 @@ def test_a_bundle_says_whose_scheduler_it_was_and_can_be_varied(tmp_path: Path) 
     assert open_bundle(tmp_path / "other" / back_id).lineage["config"] == vllm.lineage["config"]
 
 
+@pytest.mark.parametrize("drafts", [{}, {"spec_method": "mtp", "spec_tokens": 2, "spec_acceptance": "1, 0"}])
 @pytest.mark.parametrize("engine", ["vllm", "sglang", "atom", "trtllm"])
-def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str) -> None:
+def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str, drafts: dict[str, Any]) -> None:
     # Every conversation twice, under two names: in lockstep each rank gets one of them, and its passes are those of an
     # engine that serves them alone. A rank of SGLang has half the chunk, and 0.3 of the conservativeness.
     def conversation(name: str, n: int):
@@ -117,10 +172,15 @@ def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str) -> None:
 
     one = trace_of(*(conversation(f"a{n}", n) for n in range(5)))
     two = trace_of(*(conversation(f"{side}{n}", n) for n in range(5) for side in "ab"))
-    base = TEN_MS | TIMING | {"engine": engine, "kv_blocks": 110, "block_size": 4, "max_num_seqs": 8}
+    base = TEN_MS | TIMING | drafts | {"engine": engine, "kv_blocks": 110, "block_size": 4, "max_num_seqs": 8}
     base["lane_assignment"] = "cursor"
     sglang = engine == "sglang"
-    ranks = resolve(base | {"lanes": 6, "attention_dp": 2} | ({"chunked_prefill_size": 64} if sglang else {}))
+    # With drafts several requests of a rank end in one pass, so that turns do not alternate between the ranks.
+    ranks = resolve(
+        base
+        | {"lanes": 6, "attention_dp": 2, "dp_router": "session" if drafts else "round_robin"}
+        | ({"chunked_prefill_size": 64} if sglang else {})
+    )
     alone = {"chunked_prefill_size": 32, "schedule_conservativeness": 0.3} if sglang else {}
     single = resolve(base | {"lanes": 3} | alone)
     both = simulate(two, ranks, build_timing(ranks)).record.passes
@@ -129,3 +189,31 @@ def test_two_ranks_that_do_the_same_take_the_time_of_one(engine: str) -> None:
         here = both["dp_rank"] == rank
         for name in ("start_ns", "end_ns", "sum_prefill_tokens", "num_decode_requests", "kv_blocks_used"):
             np.testing.assert_array_equal(both[name][here], expected[name], name)
+
+
+@pytest.mark.parametrize("engine", ["sglang", "atom", "trtllm"])
+def test_drafts_shorten_the_time_between_tokens_by_the_mean_length(engine: str) -> None:
+    # One conversation, passes of 1 ms: who samples T tokens after the first takes as many ms as it has verifications.
+    # Let N be how many it takes until their lengths, of mean L, add up to T: by Wald's identity L E[N] is T and what
+    # the last goes beyond it, at most k. N varies by T s^2 / L^3 (s^2 the variance of a length), so the mean of R
+    # requests lies within five of its standard deviations of T / L to (T + k) / L.
+    drafts, mean, later, count = 3, 2.49, 600, 30
+    trace = trace_of([talk("a", *(turn(f"a{n}", tokens=20, output=later + 1) for n in range(count)))])
+    base = {"timing": "fixed", "fixed_pass_us": 1000, "fixed_prefill_token_us": 0, "fixed_decode_request_us": 0}
+    base |= {"fixed_kv_token_ns": 0, "kv_blocks": 3_000, "lanes": 1, "engine": engine}
+
+    def per_request_ms(changes: dict[str, Any]) -> np.ndarray:
+        values = resolve(base | changes)
+        record = simulate(trace, values, build_timing(values)).record
+        end_ns, requests = record.passes["end_ns"], record.requests
+        assert requests["output_tokens"].tolist() == [later + 1] * count
+        return (end_ns[requests["last_token_pass"]] - end_ns[requests["first_token_pass"]]) / 1e6
+
+    np.testing.assert_array_equal(per_request_ms({}), later)
+    speculation = {"spec_method": "mtp", "spec_tokens": drafts, "spec_mean_length": mean}
+    taken = per_request_ms(speculation)
+    (a, *_others) = acceptance_of("", mean, drafts)
+    variance = sum((2 * n + 1) * a**n for n in range(drafts + 1)) - mean**2
+    error = 5 * np.sqrt(later * variance / mean**3 / count)
+    assert error < 0.03 * later / mean
+    assert later / mean - error < taken.mean() < (later + drafts) / mean + error

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_cases import LinearTiming, MoodyTiming, differences, play, random_case
+from serving_cases import LinearTiming, MoodyTiming, differences, play, random_case, speculating
 from serving_driver import Load, batches, drive, events, request, small_config
 
 from engine.errors import GapscopeError
@@ -85,21 +85,6 @@ def test_records_are_equal_in_any_configuration(
     both(replace(case, repeat_share=repeat_share, exact_share=exact_share, abort_share=abort_share))
 
 
-def speculating(case, seed):
-    """The same case with drafts; every request of it still fits."""
-    draw = random.Random(seed)
-    k = draw.choice((1, 2, 3, 5))
-    acceptance = tuple(draw.choice((0.0, 0.3, 0.9, 1.0)) for _ in range(k))
-    config = replace(
-        case.config,
-        speculation=Speculation(k, acceptance, seed),
-        max_num_batched_tokens=case.config.max_num_batched_tokens + case.config.max_num_seqs * k,
-        long_prefill_token_threshold=0,
-        usable_kv_blocks=case.config.usable_kv_blocks + k,
-    )
-    return replace(case, config=config)
-
-
 def test_records_are_equal_under_speculation():
     preempted = evicted = more_than_one = 0
     for seed in range(150):
@@ -123,6 +108,39 @@ def test_records_are_equal_under_speculation_when_answers_depend_on_their_order(
     both(speculating(random_case(seed), seed), MoodyTiming)
 
 
+def test_records_are_equal_with_several_prompts_under_way():
+    preempted = evicted = together = 0
+    for seed in range(200):
+        case, draw = random_case(seed), random.Random(seed)
+        budget = case.config.max_num_batched_tokens
+        config = replace(
+            case.config,
+            max_num_batched_tokens=budget + draw.choice((0, 0, 7, 40)),
+            long_prefill_token_threshold=draw.choice((1, 2, 3, 5, 17, max(1, budget // 3), max(1, budget - 1))),
+        )
+        record = both(replace(case, config=config), draw.choice((LinearTiming, MoodyTiming)))
+        preempted += len(record.preemptions["index"])
+        evicted += np.count_nonzero(record.events["kind"] == 1)
+        together = max(together, int(np.bincount(record.prefill_chunks["pass_index"]).max()))
+        assert record.prefill_chunks["scheduled_tokens"].max() <= config.long_prefill_token_threshold
+    assert min(preempted, evicted) > 500
+    assert together > 8
+
+
+def test_short_prompts_pass_a_long_one_by_hand():
+    # Chunks of at most 4 tokens, 10 a pass. 0 has 12 prompt tokens: three passes. 1 (6) goes beside it in two, 2 (2)
+    # fits into what is left of the first, and decodes behind both.
+    load = Load([(0, request(0, 12, 2)), (0, request(1, 6, 2)), (0, request(2, 2, 4))])
+    for core in (PlainServer, SkippingServer):
+        record, _ = drive(core(small_config(seats=8, budget=10, threshold=4), LinearTiming()), load)
+        assert batches(record) == [
+            [(0, 0, 4), (1, 0, 4), (2, 0, 2)],
+            [(0, 4, 4), (1, 4, 2), (2, 2, 1)],
+            [(0, 8, 4), (1, 6, 1), (2, 3, 1)],
+            [(0, 12, 1), (2, 4, 1)],
+        ]
+
+
 def test_drafts_by_hand():
     # Two drafts, the first always accepted, the second never: 2 tokens a pass. 8 prompt, 6 output tokens: the prefill
     # samples 1, then 2, 2 and the last 1 of 2. Blocks of 4: before the passes 8, 10 and 12 tokens are computed, and 3
@@ -138,6 +156,16 @@ def test_drafts_by_hand():
         assert batches(record) == [[(0, 0, 8)], [(0, 8, 3)], [(0, 10, 3)], [(0, 12, 3)]]
         assert events(record) == [("store", 0, 0, [1, 2]), ("store", 3, 0, [3])]
         assert [(done.index, done.pass_index) for done in finished] == [(0, 3)]
+
+
+@pytest.mark.parametrize("core", [PlainServer, SkippingServer])
+def test_who_waits_for_blocks_is_let_in_when_somebody_fills_one_that_it_shares(core):
+    # Six blocks of four. The first has one; the second needs six, and five are free. In pass 1 the first computes the
+    # fourth token of the block: the second hits it from then on, and needs the five.
+    load = Load([(0, request(0, 3, 6, [1, 2])), (0, request(1, 21, 1, [1]))])
+    record, _ = drive(core(small_config(blocks=6), LinearTiming()), load)
+    assert record.admissions["pass_index"].tolist() == [0, 1]
+    assert record.admissions["hit_blocks"].tolist() == [0, 1]
 
 
 def test_nothing_is_noted_for_events_that_nobody_wants():
@@ -194,10 +222,11 @@ def test_the_last_released_content_goes_last_and_a_tail_before_its_head():
 
 
 def test_a_configuration_it_cannot_serve_is_told_and_left_to_the_plain_core():
-    config = small_config(seats=8, budget=16, threshold=4)
+    config = replace(small_config(seats=4, budget=16, threshold=4), speculation=Speculation(1, (0.5,)))
     assert not SkippingServer.supports(config)
     with pytest.raises(GapscopeError, match="long_prefill_token_threshold=4"):
         SkippingServer(config, LinearTiming())
     assert isinstance(make_server(config, LinearTiming()), PlainServer)
     assert isinstance(make_server(replace(config, long_prefill_token_threshold=16), LinearTiming()), SkippingServer)
+    assert isinstance(make_server(replace(config, speculation=None), LinearTiming()), SkippingServer)
     assert not SkippingServer.supports(small_config(seats=17, budget=16))

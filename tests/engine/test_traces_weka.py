@@ -384,10 +384,11 @@ def test_a_file_over_several_lines_and_a_folder(tmp_path: Path) -> None:
     assert [p.source_trace_id for p in load_trace(tmp_path).plays] == ["a", "b", "a~2"]
 
 
-def test_the_compact_form_refuses_what_it_would_lose(tmp_path: Path) -> None:
-    with pytest.raises(GapscopeError, match="which the compact form cannot hold"):
-        write_compact(load(tmp_path, request(0, 1)), tmp_path / "w.parquet")
-    assert not (tmp_path / "w.parquet").exists()
+def test_the_compact_form_is_the_equal_trace(tmp_path: Path) -> None:
+    trace = load(tmp_path, request(0, 1), request(5, 1, 2), request(7, 1, 3))
+    assert any(turn.edges for play in trace.plays for c in play.conversations for turn in c.turns)
+    write_compact(trace, tmp_path / "w.parquet")
+    assert load_trace(tmp_path / "w.parquet") == trace
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving_cases import LinearTiming, differences, play, random_case
+from serving_cases import LinearTiming, differences, play, random_case, speculating
 from serving_driver import FixedTiming, Load, batches, drive, events, request, small_config
 
 from engine.errors import GapscopeError
 from engine.knobs import resolve
 from engine.serving import make_server
-from engine.serving.members import members
+from engine.serving.members import computed_at_end, members
 from engine.serving.plain import PlainServer
 from engine.serving.reserving import ReservingServer
+from engine.serving.speculation import Speculation
 from engine.serving.variants import DoubleBookedPool, VariantServer
 
 
@@ -53,6 +54,38 @@ def test_atom_preempts_the_last_in_to_the_front() -> None:
     assert record.preemptions["pass_index"].tolist() == [5]
     assert who(record)[:6] == [[0, 1], [0, 1], [0, 1], [0, 1], [0, 1], [0]]
     assert record.requests["output_tokens"].tolist() == [10, 10]
+
+
+def test_atom_verifies_drafts_after_it_sat_out_a_pass() -> None:
+    # Two drafts, the first always accepted, the second never: 2 tokens a pass, less where fewer are asked for.
+    config = replace(small_config(budget=100), engine="atom", speculation=Speculation(2, (1.0, 0.0)))
+    record = serve(config, (0, request(0, 8, 8)), (2, request(1, 6, 2)))
+    assert batches(record) == [
+        [(0, 0, 8)],
+        [(0, 8, 3)],
+        [(1, 0, 6)],
+        [(0, 10, 3), (1, 6, 3)],
+        [(0, 12, 3)],
+        [(0, 14, 3)],
+    ]
+    assert record.passes["num_output_tokens"].tolist() == [1, 2, 1, 3, 2, 1]
+    assert record.passes["num_decode_requests"].tolist() == [0, 1, 0, 2, 1, 1]
+    assert record.stretches["first_pass"].tolist() == [0, 2, 3]
+    assert record.stretches["computed_after_first"].tolist() == [8, 6, 12]
+    assert record.bursts.tolist() == [1, 2, 1, 1, 2, 2, 1]
+    assert computed_at_end(record).tolist() == [10, 7, 15]
+    # Blocks of four for the tokens computed and three more: 11; 11 and 6; 13 and 9; 15; 17.
+    assert record.passes["kv_blocks_used"].tolist() == [2, 3, 5, 7, 4, 5]
+
+
+def test_tensorrt_llm_holds_blocks_for_the_drafts_too() -> None:
+    # 8 prompt and 8 output tokens but the last, and two drafts: 17 tokens, five blocks. Ten hold two, nine one.
+    load = (0, request(0, 8, 8)), (0, request(1, 8, 8))
+    for blocks, first in ((10, [0, 1]), (9, [0])):
+        config = replace(small_config(blocks=blocks), engine="trtllm", speculation=Speculation(2, (1.0, 0.0)))
+        assert who(serve(config, *load))[0] == first
+        both, _ = drive(make_server(config, FixedTiming()), Load(load))
+        assert [member[0] for member in batches(both)[0]] == first
 
 
 def test_tensorrt_llm_admits_who_has_room_to_the_end() -> None:
@@ -153,10 +186,10 @@ class CheckedServer(VariantServer):
         return super().let_go(next_start_ns)
 
 
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 1 << 30), rules=VARIANTS)
-def test_laws_of_any_load(seed, rules) -> None:
-    case = random_case(seed)
+@settings(max_examples=100, deadline=None)
+@given(seed=st.integers(0, 1 << 30), rules=VARIANTS, drafts=st.booleans())
+def test_laws_of_any_load(seed, rules, drafts) -> None:
+    case = speculating(random_case(seed), seed) if drafts else random_case(seed)
     case = replace(case, config=replace(case.config, **rules))
     record, _ = play(case, CheckedServer(case.config, LinearTiming(case.between_ns)))
     again, _ = play(case, VariantServer(case.config, LinearTiming(case.between_ns)))
@@ -172,8 +205,17 @@ def test_laws_of_any_load(seed, rules) -> None:
         assert not len(record.preemptions["index"])
     if rules["policy"] == "fcfs":
         assert not record.admissions["waiting_ahead"].any()
-    # Without a preemption a request computes all but what it hit and its last token.
     work = members(record)
+    if drafts:
+        # What the passes of a request sampled is its output, and each computes its drafts besides the last token.
+        passes_each = record.stretches["last_pass"] - record.stretches["first_pass"] + 1
+        owner = np.repeat(record.stretches["index"], passes_each)
+        outputs = np.bincount(owner, record.bursts, minlength=len(requests["aborted"]))
+        np.testing.assert_array_equal(outputs, requests["output_tokens"])
+        assert passes["num_output_tokens"].sum() == record.bursts.sum()
+        assert record.bursts.max() <= record.verify_width
+        return
+    # Without a preemption a request computes all but what it hit and its last token.
     computed = np.bincount(work.index, work.scheduled_tokens, minlength=len(requests["aborted"])).astype(int)
     served = ~requests["aborted"] & (requests["preemptions"] == 0)
     chunks = record.prefill_chunks
@@ -184,15 +226,16 @@ def test_laws_of_any_load(seed, rules) -> None:
     np.testing.assert_array_equal(computed[served], needed[served])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=160, deadline=None)
 @given(
     seed=st.integers(0, 1 << 30),
     rules=st.sampled_from(
         [{"engine": "trtllm"}, {"reservation": "whole_sequence"}, {"engine": "trtllm", "reservation": "per_sharer"}]
     ),
+    drafts=st.booleans(),
 )
-def test_who_reserves_for_a_whole_request_is_simulated_alike_from_event_to_event(seed, rules) -> None:
-    case = random_case(seed)
+def test_who_reserves_for_a_whole_request_is_simulated_alike_from_event_to_event(seed, rules, drafts) -> None:
+    case = speculating(random_case(seed), seed) if drafts else random_case(seed)
     case = replace(case, config=replace(case.config, **rules))
     expected, calls = play(case, make_server(case.config, LinearTiming(case.between_ns), "plain"))
     server = make_server(case.config, LinearTiming(case.between_ns))

@@ -54,11 +54,18 @@ def test_an_explanation_adds_up_to_the_answer(rows, cost):
         (MTP | {"max_num_batched_tokens": 1000}, "at least 1024"),
         (MTP | {"long_prefill_token_threshold": 3}, "long_prefill_token_threshold below 4"),
         (MTP | {"timing": "measured"}, "recorded passes hold no drafts"),
+        (MTP | {"engine": "sglang", "mixed_chunk": True}, "spec_tokens=3 and mixed_chunk=true"),
+        (MTP | {"engine": "atom", "max_num_batched_tokens": 1000}, "at least 1024"),
     ],
 )
 def test_knobs_that_contradict_each_other_are_refused(changes, named):
     with pytest.raises(GapscopeError, match=named):
         resolve(FIXED | changes)
+
+
+@pytest.mark.parametrize("engine", ["vllm", "sglang", "atom", "trtllm"])
+def test_every_engine_verifies_drafts(engine):
+    assert server_config(resolve(FIXED | MTP | {"engine": engine})).speculation.draft_tokens == 3
 
 
 def test_acceptance_reaches_the_scheduler():

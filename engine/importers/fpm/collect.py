@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from engine.arrays import numbers, texts
 from engine.bundle import Spool
-from engine.bundle.arrays import numbers, texts
 from engine.importers.fpm.values import PASS_SCHEMA, Oddities
 
 Ints = npt.NDArray[np.int64]

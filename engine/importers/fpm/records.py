@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from engine.bundle.arrays import numbers
+from engine.arrays import numbers
 from engine.importers.messages import messages, noun
 from engine.intake import BadRows, InputFile
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from engine.bundle import arrays
+from engine import arrays
 from engine.importers.fpm.records import SCHEMA
 from engine.intake import BadRows
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
+from engine.serving.cluster.disaggregated import NO_TIME, Disaggregated, Link
 from engine.serving.cluster.lockstep import in_lockstep
 from engine.serving.cluster.merge import WORKER_COLUMNS, merge_records, pass_ranges, within
-from engine.serving.cluster.routers import make_router
+from engine.serving.cluster.routers import Router, make_router
 from engine.serving.cluster.server import Cluster
-from engine.serving.contract import Server
+from engine.serving.contract import Pooled, Server, ServerConfig
 from engine.timing.contract import PassTimeSource
 
 __all__ = [
+    "NO_TIME",
     "WORKER_COLUMNS",
     "Cluster",
+    "Disaggregated",
     "behind_router",
+    "disaggregated",
     "in_lockstep",
     "make_router",
     "merge_records",
@@ -33,3 +37,33 @@ def behind_router(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callab
         knobs["router"], count, knobs["block_size"], knobs["kv_blocks"] - 1, knobs["router_overlap_weight"]
     )
     return Cluster([make() for _ in range(count)], router, timing)
+
+
+def disaggregated(
+    knobs: Mapping[str, Any],
+    timing: PassTimeSource,
+    prefill: ServerConfig,
+    decode: ServerConfig,
+    make: Callable[[ServerConfig], Server],
+) -> Disaggregated:
+    """The two pools that the knobs describe: ``prefill_replicas`` and ``replicas`` of what ``make`` gives."""
+    weight, block_size = knobs["router_overlap_weight"], knobs["block_size"]
+
+    def router(name: str, workers: int, config: ServerConfig) -> Router:
+        return make_router(name, workers, block_size, config.usable_kv_blocks, weight)
+
+    prompts, decodes = int(knobs["prefill_replicas"]), int(knobs["replicas"])
+    return Disaggregated(
+        [cast(Pooled, make(prefill)) for _ in range(prompts)],
+        [cast(Pooled, make(decode)) for _ in range(decodes)],
+        (router(knobs["prefill_router"], prompts, prefill), router(knobs["router"], decodes, decode)),
+        decode,
+        timing,
+        Link(
+            knobs["kv_bytes_per_token"],
+            knobs["transfer_gb_s"],
+            round(1000 * knobs["transfer_latency_us"]),
+            knobs["transfer_bytes"] == "full",
+        ),
+        knobs["transfer_hold"],
+    )

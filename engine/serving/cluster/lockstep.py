@@ -14,7 +14,8 @@ import numpy as np
 from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.routers import Router, make_router
 from engine.serving.contract import Batch, Finished, ServedRequest, Server, ServerRecord, Stepped
-from engine.timing.contract import PassTimeSource
+from engine.timing.contract import PassTimeSource, decode_run
+from engine.timing.hidden import gap_ns
 
 _NEVER = 1 << 62
 Price = Literal["slowest", "combined"]
@@ -28,7 +29,8 @@ def in_lockstep(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable
     router = make_router(
         knobs["dp_router"], count, knobs["block_size"], knobs["kv_blocks"] - 1, knobs["router_overlap_weight"]
     )
-    return LockstepServer([cast(Stepped, make()) for _ in range(count)], timing, knobs["dp_price"], router)
+    ranks = [cast(Stepped, make()) for _ in range(count)]
+    return LockstepServer(ranks, timing, knobs["dp_price"], router, knobs["prefill_schedule_interval"])
 
 
 class LockstepServer:
@@ -43,18 +45,23 @@ class LockstepServer:
             tokens of all ranks are priced as one batch, since all experts see them, that reads the KV of the rank with
             most, as each attends over its own.
         router: which rank serves a request.
+        interval: ranks whose requests decode take prompts in every so many steps only, in the same ones.
     """
 
-    def __init__(self, ranks: Sequence[Stepped], timing: PassTimeSource, price: Price, router: Router) -> None:
+    def __init__(
+        self, ranks: Sequence[Stepped], timing: PassTimeSource, price: Price, router: Router, interval: int = 1
+    ) -> None:
         self._ranks = [_Rank(rank) for rank in ranks]
         self._timing = timing
-        self._price = _PRICES[price]
+        self._price, self._price_run = _PRICES[price]
         self._router = router
         self._in_flight = [0] * len(ranks)
         self._rank_of: dict[int, int] = {}  # of each request in flight
         self._starts: list[int] = []  # of every step
         self._durations: list[int] = []
         self._next_ns = 0  # when the next step may start
+        self._interval = interval
+        self._woken = 0  # the first step since the engine was idle
 
     @property
     def has_work(self) -> bool:
@@ -97,13 +104,19 @@ class LockstepServer:
             self._next_ns = now_ns
             step = len(self._starts)
             finished: list[Finished] = []
-            for rank in ranks:
-                if rank.until <= step:
-                    finished += self._settle(rank)
-                    if rank.server.has_work:
-                        rank.look(step, now_ns)
+            settled = [rank for rank in ranks if rank.until <= step]
+            for rank in settled:
+                finished += self._settle(rank)
+            if len(settled) == len(ranks):
+                self._next_ns = now_ns = now_ns + min(rank.server.late_ns for rank in ranks)
+            for rank in settled:
+                if rank.server.has_work:
+                    rank.look(step, now_ns)
+            ranks = [rank for rank in ranks if rank.server.has_work]
             for done in finished:
                 self._in_flight[self._rank_of.pop(done.index)] -= 1
+            if not self.has_work:
+                self._woken = step
             if finished or now_ns >= until or not self.has_work:
                 return now_ns, finished
 
@@ -117,14 +130,13 @@ class LockstepServer:
 
     def _go_on(self, ranks: Sequence[_Rank], count: int, now_ns: int, until_ns: int) -> int:
         """All ranks only decode; returns when the next step may start."""
-        price, timing, step = self._price, self._timing, len(self._starts)
+        timing, step = self._timing, len(self._starts)
         decoding = [rank.decoding for rank in ranks]
         ahead = [rank.contexts[step - rank.since : step - rank.since + count] for rank in ranks]
-        for contexts in zip(*ahead, strict=True):
-            duration = price(timing, [(0, 0, 0, n, context) for n, context in zip(decoding, contexts, strict=True)])
+        for duration in self._price_run(timing, decoding, ahead, now_ns, until_ns):
             self._starts.append(now_ns)
             self._durations.append(duration)
-            now_ns += duration + timing.between_ns
+            now_ns += duration + gap_ns(timing, duration)
             if now_ns >= until_ns:
                 break
         return now_ns
@@ -132,13 +144,17 @@ class LockstepServer:
     def _one(self, ranks: Sequence[_Rank], now_ns: int) -> int:
         """A step in which some rank has to schedule; returns when the next may start."""
         step = len(self._starts)
+        if self._interval > 1:
+            for rank in ranks:
+                rank.server.holds_prefills = (step - self._woken) % self._interval > 0
         batches = [
             (0, 0, 0, rank.decoding, rank.contexts[step - rank.since])
             if rank.until > step
             else rank.server.schedule(now_ns)
             for rank in ranks
         ]
-        duration = self._price(self._timing, batches)
+        restored = [0 if rank.until > step else rank.server.restore_ns for rank in ranks]
+        duration = self._price(self._timing, batches, restored)
         for rank in ranks:
             if rank.until <= step:
                 rank.server.complete(now_ns, duration)
@@ -146,7 +162,7 @@ class LockstepServer:
                 rank.since = step + 1
         self._starts.append(now_ns)
         self._durations.append(duration)
-        return now_ns + duration + self._timing.between_ns
+        return now_ns + duration + gap_ns(self._timing, duration)
 
     def _settle(self, rank: _Rank) -> list[Finished]:
         """Tell a rank what it took part in; returns what finished there in the last step."""
@@ -191,14 +207,43 @@ class _Rank:
             self.contexts = list(self.server.contexts(count))
 
 
-def _slowest(timing: PassTimeSource, batches: Sequence[Batch]) -> int:
+_Pricing = Callable[[PassTimeSource, Sequence[Batch], Sequence[int]], int]
+"""What a step lasts with these batches, before which the ranks load for these times."""
+
+
+def _slowest(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
     pass_ns = timing.pass_ns
-    return max([pass_ns(*batch) for batch in batches])
+    return max([pass_ns(*batch) + loading for batch, loading in zip(batches, loading_ns, strict=True)])
 
 
-def _combined(timing: PassTimeSource, batches: Sequence[Batch]) -> int:
+def _combined(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
     prefills, new, read, decodes, context = zip(*batches, strict=True)
-    return timing.pass_ns(sum(prefills), sum(new), max(read), sum(decodes), max(context))
+    return timing.pass_ns(sum(prefills), sum(new), max(read), sum(decodes), max(context)) + max(loading_ns)
 
 
-_PRICES: dict[str, Callable[[PassTimeSource, Sequence[Batch]], int]] = {"slowest": _slowest, "combined": _combined}
+_RunPricing = Callable[[PassTimeSource, Sequence[int], Sequence[Sequence[int]], int, int], Sequence[int]]
+"""What steps last in which the ranks decode so many requests each, with these KV sums ahead of each rank.
+
+At least those steps are priced that start before the last of the times, the first at the other.
+"""
+
+
+def _slowest_run(
+    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
+) -> Sequence[int]:
+    # A rank for itself is never later than all together, so none stops too soon.
+    own = [decode_run(timing, n, contexts, now_ns, until_ns)[1] for n, contexts in zip(decoding, ahead, strict=True)]
+    return [max(durations) for durations in zip(*own, strict=False)]
+
+
+def _combined_run(
+    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
+) -> Sequence[int]:
+    most = [max(contexts) for contexts in zip(*ahead, strict=True)]
+    return decode_run(timing, sum(decoding), most, now_ns, until_ns)[1]
+
+
+_PRICES: dict[str, tuple[_Pricing, _RunPricing]] = {
+    "slowest": (_slowest, _slowest_run),
+    "combined": (_combined, _combined_run),
+}

@@ -21,6 +21,7 @@ _SHIFTED = {
     "admissions": {"pass_index": "pass", "seq": "seq"},
     "preemptions": {"pass_index": "pass"},
     "events": {"pass_index": "pass", "first_key": "key"},
+    "host_events": {"pass_index": "pass", "first_key": "host_key"},
 }
 """Which columns of a table number passes, admissions or keys."""
 _PASSES_OF_REQUESTS = ("first_admit_pass", "first_token_pass", "last_token_pass")
@@ -43,6 +44,7 @@ def merge_records(parts: Sequence[Part]) -> ServerRecord:
         "pass": _bases([len(record.passes["start_ns"]) for record in records]),
         "seq": _bases([len(record.admissions["seq"]) for record in records]),
         "key": _bases([len(record.event_keys) for record in records]),
+        "host_key": _bases([len(record.host_keys) for record in records]),
     }
 
     def joined(table: str) -> Columns:
@@ -65,6 +67,8 @@ def merge_records(parts: Sequence[Part]) -> ServerRecord:
         preemptions=joined("preemptions"),
         events=joined("events"),
         event_keys=np.concatenate([record.event_keys for record in records]),
+        host_events=joined("host_events"),
+        host_keys=np.concatenate([record.host_keys for record in records]),
         bursts=_bursts(records),
         verify_width=max(record.verify_width for record in records),
     )

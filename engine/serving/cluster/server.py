@@ -2,96 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 
-from engine.errors import GapscopeError
 from engine.serving.cluster.merge import merge_records
+from engine.serving.cluster.replica import NEVER, Replica
 from engine.serving.cluster.routers import Router
-from engine.serving.contract import Finished, ServedRequest, Server, ServerRecord, Stepped
-from engine.timing.contract import PassTimeSource, decode_run
-
-AHEAD = 64
-"""Passes of a replica that are planned at most: what comes to it makes the rest of its plan void."""
-_NEVER = 1 << 62
-
-
-class _Replica:
-    """A server, when it may start its next pass, and what it has not taken yet.
-
-    One that can be led pass by pass also has a plan: what it will do while it only decodes, unless something comes. The
-    passes of the plan are priced and not run, so it says before when nothing can finish there.
-    """
-
-    def __init__(self, server: Server, timing: PassTimeSource) -> None:
-        self.server = server
-        self.ready_ns = -_NEVER
-        self.arrivals: list[ServedRequest] = []
-        self.aborts: list[int] = []
-        self.passes = 0  # up to the last finish
-        self._timing = timing
-        self._stepped = server if isinstance(server, Stepped) else None
-        self._starts: list[int] = []
-        self._durations: list[int] = []
-        self._after_ns = 0  # when the pass after the plan may start
-
-    @property
-    def bound_ns(self) -> int:
-        """Before this time it finishes nothing, if nothing comes."""
-        return self._starts[-1] + self._durations[-1] if self._starts else self.ready_ns + 1
-
-    def take(self, now_ns: int) -> None:
-        """Take what came since the pass before."""
-        if not self.arrivals and not self.aborts:
-            return
-        self._starts, self._durations = [], []
-        for request in self.arrivals:
-            self.server.receive(request, now_ns)
-        for index in self.aborts:
-            self.server.abort(index, now_ns)
-        self.arrivals.clear()
-        self.aborts.clear()
-
-    def run(self, start_ns: int, limit_ns: int) -> list[Finished]:
-        """Run passes that start before a limit, until one finishes a request."""
-        if self._stepped is None:
-            self.ready_ns, finished = self.server.advance(start_ns, limit_ns)
-            return finished
-        server, timing = self._stepped, self._timing
-        server.begin(start_ns)
-        while True:
-            if not self._starts and server.quiet_passes():
-                self._plan(1, start_ns)
-            if self._starts:
-                done = bisect_left(self._starts, limit_ns)
-                server.skip(self._starts[:done], self._durations[:done])
-                self._starts, self._durations = self._starts[done:], self._durations[done:]
-                start_ns = self._starts[0] if self._starts else self._after_ns
-            else:
-                duration = timing.pass_ns(*server.schedule(start_ns))
-                server.complete(start_ns, duration)
-                start_ns += duration + timing.between_ns
-            finished = server.let_go(start_ns)
-            if finished or start_ns >= limit_ns or not server.has_work:
-                self.ready_ns = start_ns
-                return finished
-
-    def look_ahead(self) -> None:
-        """Plan what comes next, where there is no plan."""
-        if self._stepped is not None and not self._starts:
-            quiet = self._stepped.quiet_passes()
-            if quiet > 1:
-                with suppress(GapscopeError):  # a pass that is refused, and may never come
-                    self._plan(min(quiet, AHEAD), self.ready_ns)
-
-    def _plan(self, count: int, start_ns: int) -> None:
-        assert self._stepped is not None
-        self._starts, self._durations, self._after_ns = decode_run(
-            self._timing, self._stepped.num_decoding, self._stepped.contexts(count), start_ns, _NEVER
-        )
+from engine.serving.contract import Finished, ServedRequest, Server, ServerRecord
+from engine.timing.contract import PassTimeSource
 
 
 class Cluster:
@@ -106,9 +25,9 @@ class Cluster:
     """
 
     def __init__(self, servers: Sequence[Server], router: Router, timing: PassTimeSource) -> None:
-        self._replicas = [_Replica(server, timing) for server in servers]
-        self._next = [_NEVER] * len(servers)  # when each would start a pass
-        self._bound = [_NEVER] * len(servers)  # before when it finishes nothing, if nothing comes
+        self._replicas = [Replica(server, timing) for server in servers]
+        self._next = [NEVER] * len(servers)  # when each would start a pass
+        self._bound = [NEVER] * len(servers)  # before when it finishes nothing, if nothing comes
         self._router = router
         self._in_flight = [0] * len(servers)
         self._home: dict[int, int] = {}  # replica of each request in flight
@@ -118,7 +37,7 @@ class Cluster:
     @property
     def has_work(self) -> bool:
         """Whether anything waits, runs or is to be reported."""
-        return bool(self._held) or min(self._next) < _NEVER
+        return bool(self._held) or min(self._next) < NEVER
 
     def receive(self, request: ServedRequest, now_ns: int) -> None:
         """Route a request that arrives now."""
@@ -156,7 +75,7 @@ class Cluster:
 
         Returns the time that was reached, the end of what finished included.
         """
-        until = _NEVER if until_ns is None else until_ns
+        until = NEVER if until_ns is None else until_ns
         replicas, starts, bounds, held = self._replicas, self._next, self._bound, self._held
         while True:
             start = min(starts)
@@ -165,12 +84,12 @@ class Cluster:
             if start >= until:
                 return (now_ns if until_ns is None else until_ns), []
             number = starts.index(start)
-            starts[number] = bounds[number] = _NEVER
+            starts[number] = bounds[number] = NEVER
             replica = replicas[number]
             replica.take(start)
             if replica.server.has_work:
                 # What another finishes, and what is held, may be answered at its end.
-                limit = min(until, min(bounds), held[0][0] if held else _NEVER)
+                limit = min(until, min(bounds), held[0][0] if held else NEVER)
                 for order, done in enumerate(replica.run(start, limit)):
                     heappush(held, (done.end_ns, number, order, done))
                 if replica.server.has_work:

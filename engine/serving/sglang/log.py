@@ -7,6 +7,7 @@ from array import array
 from engine.serving.record import EVICT, STORE
 from engine.serving.sglang.radix import Node
 from engine.serving.sglang.request import Request
+from engine.serving.skipping.arrays import Ints
 
 SEGMENT = (
     "first",
@@ -37,12 +38,15 @@ class Log:
         one per pass, in nanoseconds.
     segments
         passes up to the next segment's first in which only the decoding requests' contexts grow (``SEGMENT``): values
-        as they stand in its first pass, pages that decoding requests open there not counted among those used.
+        as they stand in its first pass, pages that decoding requests open there not counted among those used. Under
+        speculation the contexts follow from the bursts, and are 0 here.
     chunks
         prefill work (``CHUNK``).
     decoding, decoding_ends
         of each time that a request decoded (``DECODING``): the pass that ended its prefill, the tokens computed then,
         and its first decode step; and the step after its last.
+    bursts
+        under speculation, by row of ``decoding``: tokens sampled in each decode step.
     admissions, preemptions, events
         as the record has them. Events hold slices of ``event_keys``.
     """
@@ -55,6 +59,7 @@ class Log:
         self.chunks: list[int] = []
         self.decoding: list[int] = []
         self.decoding_ends: list[int] = []
+        self.bursts: dict[int, Ints] = {}
         self.admissions: list[tuple[int, ...]] = []
         self.preemptions: list[tuple[int, ...]] = []
         self.events: list[tuple[int, ...]] = []

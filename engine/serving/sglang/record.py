@@ -18,7 +18,8 @@ from engine.serving.record import (
 )
 from engine.serving.sglang.log import CHUNK, DECODING, SEGMENT, Log
 from engine.serving.sglang.request import Request
-from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat, ranges
+from engine.serving.skipping.arrays import Ints, add_up, flat, ranges
+from engine.serving.skipping.growth import Growth, Verified, burst_growth, steady_growth, verifications
 
 
 def build_record(log: Log, config: ServerConfig, requests: Mapping[int, Request], num_indices: int) -> ServerRecord:
@@ -26,12 +27,27 @@ def build_record(log: Log, config: ServerConfig, requests: Mapping[int, Request]
     chunks = flat(CHUNK, log.chunks)
     decoding = flat(DECODING, log.decoding)
     decoding["end"] = np.array(log.decoding_ends, np.int64)
-    passes, step_passes = _passes(log, config.block_size, chunks, decoding)
-    stretches, resumed = _stretches(decoding, step_passes)
+    # The same in decode steps as the growth of blocks is worked out for passes: one before the first, then one by one.
+    steps = {
+        "first_pass": decoding["since"] - 1,
+        "last_pass": decoding["end"] - 1,
+        "computed_after_first": decoding["computed"],
+    }
+    verified, width = None, 1
+    if config.speculation is None:
+        growth = steady_growth(steps, config.block_size)
+    else:
+        width = config.speculation.width
+        verified = verifications(steps, log.bursts)
+        growth = burst_growth(steps, verified, config.block_size, width)
+    passes, step_passes = _passes(log, growth, verified, chunks)
+    decoding["sampled"] = _sampled(decoding, verified)
+    stretches, resumed = _stretches(decoding, step_passes, verified, width)
+    stretches = _ordered(stretches, "first_pass")
     return ServerRecord(
         passes=passes,
         requests=_requests(requests, num_indices, decoding, step_passes),
-        stretches=_ordered(stretches, "first_pass"),
+        stretches={name: stretches[name] for name in STRETCH_COLUMNS},
         prefill_chunks=_ordered(
             {name: np.concatenate((chunks[name], resumed[name])) for name in CHUNK_COLUMNS}, "pass_index"
         ),
@@ -39,6 +55,8 @@ def build_record(log: Log, config: ServerConfig, requests: Mapping[int, Request]
         preemptions=columns(PREEMPTION_COLUMNS, log.preemptions),
         events=columns(EVENT_COLUMNS, log.events),
         event_keys=np.array(log.event_keys, np.int64),
+        bursts=_bursts(stretches, verified),
+        verify_width=width,
     )
 
 
@@ -47,7 +65,14 @@ def _ordered(rows: Columns, by_pass: str) -> Columns:
     return {name: column[order] for name, column in rows.items()}
 
 
-def _passes(log: Log, page: int, chunks: Columns, decoding: Columns) -> tuple[Columns, Ints]:
+def _sampled(decoding: Columns, verified: Verified | None) -> Ints:
+    """Tokens that each request sampled in its decode steps."""
+    if verified is None:
+        return decoding["end"] - decoding["since"]
+    return add_up(verified.row, verified.sampled, len(decoding["end"]))
+
+
+def _passes(log: Log, growth: Growth, verified: Verified | None, chunks: Columns) -> tuple[Columns, Ints]:
     """The table of passes, and the pass of each decode step."""
     start = np.array(log.starts, np.int64)
     end = start + np.array(log.durations, np.int64)
@@ -60,12 +85,18 @@ def _passes(log: Log, page: int, chunks: Columns, decoding: Columns) -> tuple[Co
     segment = np.repeat(np.arange(len(first)), np.diff(first, append=count))
     rows = {name: column[segment] for name, column in segments.items()}
     since = np.arange(count, dtype=np.int64) - first[segment]
-    decodes, context = rows["decodes"], rows["context"]
-    squares = rows["squares"] + since * (2 * context + decodes * since)
-    context = context + decodes * since
+    decodes, context, squares = rows["decodes"], rows["context"], rows["squares"]
     step_passes = np.flatnonzero(decodes)
+    if verified is None:
+        squares += since * (2 * context + decodes * since)
+        context += decodes * since
+        outputs = decodes
+    else:
+        at, before = step_passes[verified.pass_index], verified.before
+        context, squares = add_up(at, before, count), add_up(at, before * before, count)
+        outputs = add_up(at, verified.sampled, count)
     opened = np.zeros(count, np.int64)
-    opened[step_passes] = _openings(decoding, page, len(step_passes))
+    opened[step_passes] = growth.opened_in(len(step_passes))
     until = np.cumsum(opened)
     used = rows["used"] + until - (until - opened)[first[segment]]
 
@@ -77,7 +108,7 @@ def _passes(log: Log, page: int, chunks: Columns, decoding: Columns) -> tuple[Co
         "period_ns": period,
         "sum_prefill_tokens": add_up(at, tokens, count),
         "sum_prefill_kv_tokens": add_up(at, before, count),
-        "num_output_tokens": decodes + add_up(at[before + tokens == known], 1, count),
+        "num_output_tokens": outputs + add_up(at[before + tokens == known], 1, count),
         "kv_blocks_used": used,
         "kv_blocks_cached": rows["cached"],
         "num_running": rows["running"],
@@ -94,19 +125,12 @@ def _passes(log: Log, page: int, chunks: Columns, decoding: Columns) -> tuple[Co
     return pass_columns(counted), step_passes
 
 
-def _openings(decoding: Columns, page: int, steps: int) -> Ints:
-    """Pages that decoding requests opened in each decode step."""
-    since, computed = decoding["since"], decoding["computed"]
-    opened = ceil_div(computed + decoding["end"] - since, page) - ceil_div(computed, page)
-    at = np.repeat(since + -computed % page, opened) + page * ranges(opened)
-    return add_up(at, 1, steps)
-
-
-def _stretches(decoding: Columns, step_passes: Ints) -> tuple[Columns, Columns]:
+def _stretches(decoding: Columns, step_passes: Ints, verified: Verified | None, width: int) -> tuple[Columns, Columns]:
     """Contiguous runs of sampling passes, and the work of the passes with which a decoding request goes on.
 
     A request that decodes sits out the passes that only prefill: each of them ends its stretch, and the next decode
-    step begins another.
+    step begins another. ``first_step`` and ``steps`` say which decode steps of its request a stretch has, as a slice of
+    all there are, request after request.
     """
     first_pass, computed, since, end = (decoding[name] for name in ("first_pass", "computed", "since", "end"))
     count = len(first_pass)
@@ -126,24 +150,45 @@ def _stretches(decoding: Columns, step_passes: Ints) -> tuple[Columns, Columns]:
     is_alone = is_first & ~goes_on[row]
     at_run = np.where(is_alone, 0, low[row] + piece - ~goes_on[row])
     begin = np.maximum(since[row], run_first[at_run])
-    last = np.minimum(end[row], run_first[np.minimum(at_run + 1, len(run_first) - 1)]) - 1
-    before = computed[row] + begin - since[row]
+    stop = np.minimum(end[row], run_first[np.minimum(at_run + 1, len(run_first) - 1)])
+    later = ~is_first
+    first_step = (np.cumsum(end - since) - end)[row] + begin
+    if verified is None:
+        before, sampled = computed[row] + begin - since[row], np.ones(len(row), np.int64)
+    else:
+        before, sampled = np.zeros(len(row), np.int64), np.zeros(len(row), np.int64)
+        before[later], sampled[later] = verified.before[first_step[later]], verified.sampled[first_step[later]]
     stretches = {
         "index": decoding["index"][row],
         "seq": decoding["seq"][row],
         "first_pass": np.where(is_first, first_pass[row], passes[begin]),
-        "last_pass": np.where(is_alone, first_pass[row], passes[last]),
-        "computed_after_first": np.where(is_first, computed[row], before + 1),
+        "last_pass": np.where(is_alone, first_pass[row], passes[stop - 1]),
+        "computed_after_first": np.where(is_first, computed[row], before + sampled),
+        "ends_prefill": is_first,
+        "first_step": first_step,
+        "steps": np.where(is_alone, 0, stop - begin),
     }
-    later = ~is_first
     resumed = {
         "pass_index": passes[begin][later],
         "index": stretches["index"][later],
         "seq": stretches["seq"][later],
         "computed_before": before[later],
-        "scheduled_tokens": np.ones(np.count_nonzero(later), np.int64),
+        "scheduled_tokens": np.full(np.count_nonzero(later), width, np.int64),
     }
-    return {name: stretches[name] for name in STRETCH_COLUMNS}, resumed
+    return stretches, resumed
+
+
+def _bursts(stretches: Columns, verified: Verified | None) -> Ints:
+    """Tokens sampled in each pass of each stretch."""
+    if verified is None:
+        return np.empty(0, np.int64)
+    steps, ends_prefill = stretches["steps"], stretches["ends_prefill"]
+    lengths = steps + ends_prefill
+    bursts = np.ones(lengths.sum(), np.int64)
+    decodes = np.ones(len(bursts), np.bool_)
+    decodes[(np.cumsum(lengths) - lengths)[ends_prefill]] = False
+    bursts[decodes] = verified.sampled[np.repeat(stretches["first_step"], steps) + ranges(steps)]
+    return bursts
 
 
 def _requests(requests: Mapping[int, Request], num_indices: int, decoding: Columns, step_passes: Ints) -> Columns:
@@ -166,7 +211,7 @@ def _requests(requests: Mapping[int, Request], num_indices: int, decoding: Colum
     last_token[index] = last
     return {
         **table,
-        "output_tokens": add_up(index, 1 + end - since, num_indices),
+        "output_tokens": add_up(index, 1 + decoding["sampled"], num_indices),
         "first_token_pass": first_token,
         "last_token_pass": last_token,
         "aborted": aborted,

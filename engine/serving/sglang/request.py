@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from engine.serving.contract import ServedRequest
 from engine.serving.sglang.radix import Chain, Node
+from engine.serving.skipping.request import Flight
 
 
 class Request:
     """A request's state. *Known* tokens are its prompt and what it has sampled; *computed* ones have KV.
 
-    Of a decoding request, ``computed`` and ``sampled`` are as of the decode step ``since``, its first. Its pages are
-    ``shared`` ones, which the radix tree holds up to ``node``, and after them its own.
+    Of a decoding request, ``computed`` and ``sampled`` are as after the decode step ``since``, the one before its
+    first. Its pages are ``shared`` ones, which the radix tree holds up to ``node``, and after them its own.
     """
 
     __slots__ = (
@@ -25,6 +26,7 @@ class Request:
         "first_admit_ns",
         "first_admit_pass",
         "first_token_ns",
+        "flight",
         "index",
         "joined",
         "most_computed",
@@ -41,6 +43,7 @@ class Request:
         "since",
         "slot",
         "used",
+        "verified",
     )
 
     def __init__(self, request: ServedRequest, now_ns: int, root: Node) -> None:
@@ -60,6 +63,8 @@ class Request:
         self.decoding = False
         self.since = -1
         self.slot = -1  # it opens a page in the decode steps s with s % page == slot
+        self.flight: Flight | None = None  # what is ahead of it under speculation
+        self.verified = 0  # decode steps in which drafts were verified
         self.row = -1  # of its time of decoding in the log
         self.seq = -1
         self.admissions = 0
@@ -74,10 +79,6 @@ class Request:
     def known(self) -> int:
         """Tokens that there are: prompt and sampled (of one that is not decoding)."""
         return self.prompt_tokens + self.sampled
-
-    def sampled_at(self, step: int) -> int:
-        """Tokens sampled before the decode step ``step``."""
-        return self.sampled + (step - self.since if self.decoding else 0)
 
 
 class Work(NamedTuple):

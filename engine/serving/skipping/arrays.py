@@ -8,6 +8,7 @@ import numpy.typing as npt
 from engine.serving.contract import Columns
 
 Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 
 def flat(names: tuple[str, ...], values: list[int]) -> Columns:

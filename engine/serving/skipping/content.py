@@ -72,7 +72,8 @@ class Content:
                 node.writers.append(request)
             else:
                 node.writers = [request]
-            if node.runs and any(run.end > keyed for run in node.runs):
+            runs = node.runs
+            if runs and (runs[-1].end > keyed or (node.overlapping and any(run.end > keyed for run in runs))):
                 self._contest(request)
         request.cursor = at
 
@@ -121,19 +122,27 @@ class Content:
                 self._register_decoded(writer, self.this)
 
     def is_written(self, request: ScheduledRequest, hits: int) -> bool:
-        """Whether a decoding request could add to a waiting request's ``hits``."""
+        """Whether a running request could add to a waiting request's ``hits``."""
         for node in request.path:
             if node.end > hits:
-                return any(writer.decoding for writer in node.writers or ())
+                return bool(node.writers)
         return False
+
+    def has_copies(self, request: ScheduledRequest, hits: int) -> bool:
+        """Whether some of the blocks that a waiting request hits have copies, or a running request could make one."""
+        return any(node.start < hits and (node.overlapping or node.writers) for node in request.path)
 
     def settle_contested(self, first: int, last: int) -> None:
         """Register, in order, what contested requests decoded in the passes ``first`` to ``last``."""
         decoding = [request for request in self.contested if request.decoding]
         for this in range(first, last + 1):
             for request in decoding:
-                if this > request.since and self._fixed(request, this) >= (request.keyed + 1) * self._block_size:
-                    self._register_decoded(request, this)
+                self.settle_decoded(request, this)
+
+    def settle_decoded(self, request: ScheduledRequest, this: int) -> None:
+        """Register what a decoding request has filled once pass ``this`` is scheduled."""
+        if this > request.since and self._fixed(request, this) >= (request.keyed + 1) * self._block_size:
+            self._register_decoded(request, this)
 
     def _register_decoded(self, request: ScheduledRequest, this: int) -> None:
         filled = self._fixed(request, this) // self._block_size

@@ -8,13 +8,30 @@ decode: its contexts and blocks are then added to columns by pass, and taken out
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
-from engine.serving.skipping.log import Log
-from engine.serving.skipping.request import Flight, ScheduledRequest
+from engine.serving.skipping.arrays import Ints
+from engine.serving.skipping.request import Flight
 from engine.serving.speculation import Speculation
+
+
+class Decoding(Protocol):
+    """What is known here of a request that decodes; see :class:`engine.serving.skipping.request.ScheduledRequest`."""
+
+    index: int
+    output_tokens: int
+    computed: int
+    sampled: int
+    since: int
+    slot: int
+    row: int
+    flight: Flight | None
+    verified: int
+
+
+Request = TypeVar("Request", bound=Decoding)
 
 
 class Decodes(Protocol):
@@ -27,13 +44,13 @@ class Decodes(Protocol):
     squares: int
     """Sum and sum of squares of the computed tokens before the next pass, where they are kept; else 0."""
 
-    def start(self, request: ScheduledRequest, this: int) -> int:
+    def start(self, request: Decoding, this: int) -> int:
         """The request, all computed, samples a token in pass ``this`` and decodes from the next on.
 
         Returns the pass that samples its last.
         """
 
-    def end(self, request: ScheduledRequest, last: int) -> tuple[int, int]:
+    def end(self, request: Decoding, last: int) -> tuple[int, int]:
         """The request decodes no more; pass ``last`` was its last. Its state is brought up to date.
 
         Returns the blocks that it holds and how many of its tokens others may hit.
@@ -51,13 +68,19 @@ class Decodes(Protocol):
     def opened(self, first: int, count: int) -> int:
         """Blocks that are opened in the next passes, all requests together."""
 
-    def opened_by(self, request: ScheduledRequest, this: int) -> int:
+    def opened_by(self, request: Decoding, this: int) -> int:
         """Blocks that one of them opens in pass ``this``."""
+
+    def openers(self, requests: Iterable[Request], this: int) -> list[tuple[Request, int]]:
+        """Those of some decoding requests that open blocks in pass ``this``, and how many."""
 
     def passes_within(self, first: int, blocks: int) -> int:
         """How many passes all of them can go on with so many blocks."""
 
-    def fixed(self, request: ScheduledRequest, this: int) -> int:
+    def held(self, request: Decoding, this: int) -> int:
+        """Blocks that a request holds before pass ``this``."""
+
+    def fixed(self, request: Decoding, this: int) -> int:
         """Tokens of a request whose blocks others may hit once pass ``this`` is scheduled, if they are full."""
 
 
@@ -69,15 +92,14 @@ class SteadyDecodes:
 
     width = 1
 
-    def __init__(self, block_size: int, log: Log) -> None:
+    def __init__(self, block_size: int) -> None:
         self.count = 0
         self._block_size = block_size
         self.context = 0
         self.squares = 0
         self._openings = [0] * block_size
-        self._log = log
 
-    def start(self, request: ScheduledRequest, this: int) -> int:
+    def start(self, request: Decoding, this: int) -> int:
         """See :class:`Decodes`."""
         computed = request.computed
         self.count += 1
@@ -87,7 +109,7 @@ class SteadyDecodes:
         self._openings[slot] += 1
         return this + request.output_tokens - request.sampled
 
-    def end(self, request: ScheduledRequest, last: int) -> tuple[int, int]:
+    def end(self, request: Decoding, last: int) -> tuple[int, int]:
         """See :class:`Decodes`."""
         more = last - request.since
         self._openings[request.slot] -= 1
@@ -126,9 +148,14 @@ class SteadyDecodes:
             return opened + sum(openings[begin:stop])
         return opened + sum(openings[begin:]) + sum(openings[: stop - block_size])
 
-    def opened_by(self, request: ScheduledRequest, this: int) -> int:
+    def opened_by(self, request: Decoding, this: int) -> int:
         """See :class:`Decodes`."""
         return int(request.slot == this % self._block_size)
+
+    def openers(self, requests: Iterable[Request], this: int) -> list[tuple[Request, int]]:
+        """See :class:`Decodes`."""
+        slot = this % self._block_size
+        return [(request, 1) for request in requests if request.slot == slot]
 
     def passes_within(self, first: int, blocks: int) -> int:
         """See :class:`Decodes`."""
@@ -141,24 +168,31 @@ class SteadyDecodes:
                 return passes
             passes += 1
 
-    def fixed(self, request: ScheduledRequest, this: int) -> int:
+    def held(self, request: Decoding, this: int) -> int:
+        """See :class:`Decodes`."""
+        return -(-(request.computed + this - 1 - request.since) // self._block_size)
+
+    def fixed(self, request: Decoding, this: int) -> int:
         """See :class:`Decodes`."""
         return request.computed + this - request.since
 
 
 class BurstDecodes:
-    """Every request samples as many tokens a pass as its drafts are accepted, drawn when it starts to decode."""
+    """Every request samples as many tokens a pass as its drafts are accepted, drawn when it starts to decode.
 
-    def __init__(self, block_size: int, log: Log, speculation: Speculation) -> None:
+    ``bursts`` is told, by ``row`` of each request that stopped decoding, what each of its passes sampled.
+    """
+
+    def __init__(self, block_size: int, bursts: dict[int, Ints], speculation: Speculation) -> None:
         self.count = self.context = self.squares = 0
         self.width = speculation.width
         self._block_size = block_size
         self._speculation = speculation
-        self._log = log
+        self._bursts = bursts
         self._contexts = np.zeros(1024, np.int64)  # by pass, like the next
         self._openings = np.zeros(1024, np.int64)
 
-    def start(self, request: ScheduledRequest, this: int) -> int:
+    def start(self, request: Decoding, this: int) -> int:
         """See :class:`Decodes`."""
         bursts = self._speculation.until(request.index, request.verified, request.output_tokens - request.sampled)
         before = request.computed + np.cumsum(bursts) - bursts
@@ -178,7 +212,7 @@ class BurstDecodes:
             self._contexts = np.concatenate([self._contexts, more])
             self._openings = np.concatenate([self._openings, more])
 
-    def end(self, request: ScheduledRequest, last: int) -> tuple[int, int]:
+    def end(self, request: Decoding, last: int) -> tuple[int, int]:
         """See :class:`Decodes`."""
         flight, since, done = request.flight, request.since, last - request.since
         assert flight is not None
@@ -187,7 +221,7 @@ class BurstDecodes:
             held_now = held[done - 1] if done else -(-request.computed // self._block_size)
             self._contexts[last + 1 : since + 1 + len(before)] -= before[done:]
             self._openings[last + 1 : since + 1 + len(before)] -= np.diff(held[done:], prepend=held_now)
-        self._log.bursts[request.row] = flight.bursts[:done]
+        self._bursts[request.row] = flight.bursts[:done]
         request.flight = None
         request.verified += done
         self.count -= 1
@@ -217,19 +251,28 @@ class BurstDecodes:
             return int(self._openings[first])
         return int(self._openings[first : first + count].sum())
 
-    def opened_by(self, request: ScheduledRequest, this: int) -> int:
+    def opened_by(self, request: Decoding, this: int) -> int:
         """See :class:`Decodes`."""
-        flight, at = request.flight, this - request.since - 1
-        assert flight is not None
-        before = flight.held[at - 1] if at else -(-request.computed // self._block_size)
-        return int(flight.held[at] - before)
+        assert request.flight is not None
+        return int(request.flight.held[this - request.since - 1]) - self.held(request, this)
+
+    def openers(self, requests: Iterable[Request], this: int) -> list[tuple[Request, int]]:
+        """See :class:`Decodes`."""
+        opened = ((request, self.opened_by(request, this)) for request in requests)
+        return [(request, blocks) for request, blocks in opened if blocks]
 
     def passes_within(self, first: int, blocks: int) -> int:
         """See :class:`Decodes`."""
         needed = np.cumsum(self._openings[first:])
         return int(np.searchsorted(needed, blocks, side="right"))
 
-    def fixed(self, request: ScheduledRequest, this: int) -> int:
+    def held(self, request: Decoding, this: int) -> int:
+        """See :class:`Decodes`."""
+        flight, done = request.flight, this - request.since - 1
+        assert flight is not None
+        return int(flight.held[done - 1]) if done else -(-request.computed // self._block_size)
+
+    def fixed(self, request: Decoding, this: int) -> int:
         """See :class:`Decodes`."""
         flight, at = request.flight, this - request.since - 1
         assert flight is not None

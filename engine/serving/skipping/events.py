@@ -27,6 +27,7 @@ def build_events(
     pool: RunPool,
     config: ServerConfig,
     chunks: Columns,
+    reserves: Columns,
     stretches: Columns,
     growth: Growth,
     requests: Mapping[int, ScheduledRequest],
@@ -35,7 +36,7 @@ def build_events(
     if not (config.record_events and config.prefix_caching):
         return {name: np.empty(0, np.int64) for name in _COLUMNS}, np.empty(0, np.int64)
     stores, store_keys = _stores(config.block_size, chunks, stretches, growth, requests)
-    evictions, eviction_keys = _evictions(pool, _allocations(config.block_size, chunks, stretches, growth))
+    evictions, eviction_keys = _evictions(pool, _allocations(config.block_size, chunks, reserves, stretches, growth))
     evictions["source"] += len(store_keys)
     keys = np.concatenate((store_keys, eviction_keys))
     rows = {name: np.concatenate((evictions[name], stores[name])) for name in evictions}
@@ -46,14 +47,22 @@ def build_events(
     return {name: rows[name] for name in _COLUMNS}, keys[np.repeat(rows["source"], counts) + ranges(counts)]
 
 
-def _allocations(block_size: int, chunks: Columns, stretches: Columns, growth: Growth) -> Columns:
-    """Every allocation of blocks, in order: ``pass_index, seq, index, count``."""
+def _allocations(block_size: int, chunks: Columns, reserves: Columns, stretches: Columns, growth: Growth) -> Columns:
+    """Every allocation of blocks, in order: ``pass_index, seq, index, count``; ``seq`` is -1 before a pass."""
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
     rows = {
-        "pass_index": np.concatenate((chunks["pass_index"], growth.opened_pass)),
-        "seq": np.concatenate((chunks["seq"], stretches["seq"][growth.opened_row])),
-        "index": np.concatenate((chunks["index"], stretches["index"][growth.opened_row])),
-        "count": np.concatenate((ceil_div(after, block_size) - ceil_div(before, block_size), growth.opened)),
+        "pass_index": np.concatenate((chunks["pass_index"], growth.opened_pass, reserves["pass_index"])),
+        "seq": np.concatenate(
+            (chunks["seq"], stretches["seq"][growth.opened_row], np.full(len(reserves["index"]), -1, np.int64))
+        ),
+        "index": np.concatenate((chunks["index"], stretches["index"][growth.opened_row], reserves["index"])),
+        "count": np.concatenate(
+            (
+                ceil_div(after, block_size) - ceil_div(before, block_size) + chunks["restored"] - chunks["prepaid"],
+                growth.opened,
+                reserves["count"],
+            )
+        ),
     }
     order = _order(rows["pass_index"], rows["seq"])
     return {name: column[order] for name, column in rows.items()}
@@ -98,13 +107,14 @@ def _stores(
     requests: Mapping[int, ScheduledRequest],
 ) -> tuple[Columns, Ints]:
     """Blocks that got content: one row per prefill chunk or decode that filled any."""
-    before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    chunk_blocks = after // block_size - before // block_size
+    after = chunks["computed_before"] + chunks["scheduled_tokens"]
+    first = chunks["computed_before"] // block_size - chunks["restored"]
+    chunk_blocks = after // block_size - first
     chunk = np.flatnonzero(chunk_blocks)
     chunk_blocks = chunk_blocks[chunk]
     decoded = add_up(growth.filled_row, growth.filled, len(stretches["seq"]))
     filled = growth.filled_pass
-    chunk_keys = _keys(chunks["index"][chunk], before[chunk] // block_size, chunk_blocks, requests)
+    chunk_keys = _keys(chunks["index"][chunk], first[chunk], chunk_blocks, requests)
     decoded_keys = _keys(stretches["index"], stretches["computed_after_first"] // block_size, decoded, requests)
     row = growth.filled_row
     total = len(chunk) + len(filled)
@@ -147,8 +157,8 @@ def _private_keys(index: Ints, position: Ints) -> Ints:
 
 def _order(pass_index: Ints, seq: Ints, is_store: Ints | None = None) -> Ints:
     """Sorts by pass, then request, then evictions before stores; what is equal stays in order."""
-    width = int(seq.max(initial=0)) + 1
-    rank = pass_index * width + seq
+    width = int(seq.max(initial=0)) + 2
+    rank = pass_index * width + seq + 1
     if is_store is not None:
         rank = 2 * rank + is_store
     return np.argsort(rank, kind="stable")

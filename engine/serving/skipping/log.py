@@ -23,10 +23,16 @@ class Log:
         ``index, ordinal, pass_index, hit_blocks``; the row number is the ``seq``.
     preemptions
         ``index, pass_index, num_blocks, known_tokens``.
+    reserves
+        ``pass_index, index, blocks`` taken between two passes, before the one named, for who is still to come.
+    joins
+        ``seq, blocks`` of who came with its prompt computed: registered when it runs, and taken before.
     stretches, stretch_ends
         ``index, seq, first_pass, computed_after_first``, and the last pass of each.
     bursts
         under speculation, by row of ``stretches``: tokens sampled in each pass after the first.
+    restores
+        ``seq, blocks`` that an admission loads from the host.
     copies
         ``pass_index, blocks`` registered there that hold what another block held already.
     """
@@ -37,9 +43,12 @@ class Log:
         "chunks",
         "copies",
         "durations",
+        "joins",
         "num_admissions",
         "preemptions",
+        "reserves",
         "restarts",
+        "restores",
         "segments",
         "starts",
         "stretch_ends",
@@ -55,6 +64,9 @@ class Log:
         self.admissions: list[int] = []
         self.num_admissions = 0
         self.preemptions: list[int] = []
+        self.restores: list[int] = []
+        self.reserves: list[int] = []
+        self.joins: list[int] = []
         self.stretches: list[int] = []
         self.stretch_ends: list[int] = []
         self.bursts: dict[int, npt.NDArray[np.int64]] = {}

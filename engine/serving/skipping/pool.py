@@ -138,22 +138,26 @@ class RunPool:
         return copies
 
     def release(self, held: list[Run], end: int, now_ns: int) -> None:
-        """Drop a request's reference to its blocks with content, which reach up to position ``end``.
+        """Drop a request's reference to its blocks with content, which reach up to position ``end``; empties ``held``.
 
         The last goes first, so that a prefix outlives what was built on it.
         """
         ring = self._ring
         last = ring.before
-        for run in reversed(held):
-            for piece in (run,) if run.end >= end else _pieces(run, end):
-                piece.references -= 1
-                if not piece.references:
-                    piece.released_ns = now_ns
-                    self.free += piece.end - piece.start
-                    piece.before = last
-                    last.after = piece
-                    last = piece
+        while held:
+            run = held.pop()
+            if run.end < end:  # the rest was cut off while it was held, and goes first
+                assert run.rest is not None
+                held += (run, run.rest)
+                continue
             end = run.start
+            run.references -= 1
+            if not run.references:
+                run.released_ns = now_ns
+                self.free += run.end - end
+                run.before = last
+                last.after = run
+                last = run
         last.after = ring
         ring.before = last
 
@@ -246,17 +250,6 @@ class RunPool:
             found.append(run)
             position = run.end
         return found
-
-
-def _pieces(run: Run, end: int) -> list[Run]:
-    """A run and what was cut off it, up to position ``end``, last first."""
-    pieces = [run]
-    while run.end < end:
-        assert run.rest is not None
-        run = run.rest
-        pieces.append(run)
-    pieces.reverse()
-    return pieces
 
 
 def _is_held(node: Node, position: int) -> bool:

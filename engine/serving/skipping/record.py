@@ -8,8 +8,9 @@ from operator import attrgetter
 import numpy as np
 
 from engine.serving.contract import Columns, ServerConfig, ServerRecord
+from engine.serving.host_tier import HostTier
 from engine.serving.record import population_variance
-from engine.serving.skipping.arrays import Ints, add_up, ceil_div, flat
+from engine.serving.skipping.arrays import Flags, Ints, add_up, ceil_div, flat
 from engine.serving.skipping.events import build_events
 from engine.serving.skipping.growth import Growth, Verified, burst_growth, steady_growth, verifications
 from engine.serving.skipping.log import Log
@@ -26,6 +27,7 @@ def build_record(
     config: ServerConfig,
     requests: Mapping[int, ScheduledRequest],
     num_indices: int,
+    host: HostTier | None = None,
 ) -> ServerRecord:
     """The record of a finished server. ``requests`` are the core's own, by index."""
     start, end, period = _times(log)
@@ -33,7 +35,10 @@ def build_record(
     chunks = flat((*_CHUNK_COLUMNS, "known"), log.chunks)
     stretches = flat(("index", "seq", "first_pass", "computed_after_first"), log.stretches)
     stretches["last_pass"] = np.array(log.stretch_ends, np.int64)
-    admissions = _admissions(log, config.block_size, start)
+    admissions = _admissions(log, config, start)
+    chunks["restored"] = _restored(chunks, admissions)
+    chunks["joined"], chunks["prepaid"] = _joined(log, chunks, admissions, config.block_size)
+    reserves = flat(("pass_index", "index", "count"), log.reserves)
     preemptions = flat(("index", "pass_index", "num_blocks", "known"), log.preemptions)
     verified = None
     if config.speculation is None:
@@ -44,8 +49,8 @@ def build_record(
     passes = {"start_ns": start, "end_ns": end, "period_ns": period}
     passes |= _batches(log, chunks, admissions, growth, verified, facts)
     passes |= _queues(facts, admissions, preemptions, len(start))
-    passes["kv_blocks_cached"] = _cached(log, pool, config, chunks, growth)
-    events, event_keys = build_events(pool, config, chunks, stretches, growth, requests)
+    passes["kv_blocks_cached"] = _cached(log, pool, config, chunks, reserves, growth)
+    events, event_keys = build_events(pool, config, chunks, reserves, stretches, growth, requests)
     return ServerRecord(
         passes=passes,
         requests=_requests(facts, admissions, preemptions, stretches, verified),
@@ -57,6 +62,7 @@ def build_record(
         event_keys=event_keys,
         bursts=_bursts(stretches, verified),
         verify_width=config.speculation.width if config.speculation else 1,
+        **(host.record() if host else {}),
     )
 
 
@@ -85,24 +91,55 @@ def _facts(requests: Mapping[int, ScheduledRequest], num_indices: int) -> Column
     """What the core knows of each request, by index; -1 (no tokens) where none was received."""
     indices = np.fromiter(requests, np.int64, len(requests))
     facts: Columns = {}
-    for name in ("received_ns", "received_in", "aborted_in", "prompt_tokens", "recomputed_tokens"):
+    for name in ("received_ns", "received_in", "aborted_in", "gone_in", "prompt_tokens", "recomputed_tokens"):
         facts[name] = np.full(num_indices, 0 if name.endswith("tokens") else -1, np.int64)
         facts[name][indices] = list(map(attrgetter(name), requests.values()))
     return facts
 
 
-def _admissions(log: Log, block_size: int, start_ns: Ints) -> Columns:
+def _restored(chunks: Columns, admissions: Columns) -> Ints:
+    """Blocks from the host that get room and are registered with each chunk: the first of an admission."""
+    seq = chunks["seq"]
+    if "restored_blocks" not in admissions:
+        return np.zeros(len(seq), np.int64)
+    is_first = chunks["pass_index"] == admissions["pass_index"][seq]
+    return np.where(is_first, admissions["restored_blocks"][seq], 0)
+
+
+def _joined(log: Log, chunks: Columns, admissions: Columns, block_size: int) -> tuple[Flags, Ints]:
+    """Which chunks are the first of who came with a computed prompt, and how many of their blocks were taken before.
+
+    What came is registered with the chunk, like what is restored.
+    """
+    joins, seq = flat(("seq", "blocks"), log.joins), chunks["seq"]
+    came = np.full(len(admissions["seq"]), -1, np.int64)
+    came[joins["seq"]] = joins["blocks"]
+    joined = (came[seq] >= 0) & (chunks["pass_index"] == admissions["pass_index"][seq])
+    chunks["restored"] += np.where(joined, came[seq], 0)
+    before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
+    own = ceil_div(after, block_size) - ceil_div(before, block_size)
+    return joined, np.where(joined, own + chunks["restored"], 0)
+
+
+def _admissions(log: Log, config: ServerConfig, start_ns: Ints) -> Columns:
     rows = flat(("index", "ordinal", "pass_index", "hit_blocks"), log.admissions)
+    found = rows["hit_blocks"]
+    more: Columns = {}
+    if config.host is not None:
+        restores = flat(("seq", "blocks"), log.restores)
+        more["restored_blocks"] = add_up(restores["seq"], restores["blocks"], len(found))
+        found = found + more["restored_blocks"]
     return {
         "index": rows["index"],
         "seq": np.arange(len(rows["index"])),
         "ordinal": rows["ordinal"],
         "pass_index": rows["pass_index"],
         "time_ns": start_ns[rows["pass_index"]],
-        "cached_tokens": rows["hit_blocks"] * block_size,
+        "cached_tokens": found * config.block_size,
         "hit_blocks": rows["hit_blocks"],
         "is_readmission": rows["ordinal"] > 0,
         "waiting_ahead": np.zeros(len(rows["index"]), np.int64),
+        **more,
     }
 
 
@@ -132,9 +169,9 @@ def _batches(
     before, tokens, known = chunks["computed_before"], chunks["scheduled_tokens"], chunks["known"]
     completes = before + tokens == known
     outputs += add_up(chunks["pass_index"][completes], 1, num_passes)
-    # The last token of a request that was resumed in an earlier pass counts as a decode.
+    # The last token of a request that was resumed in an earlier pass counts as a decode, and the first of who joined.
     odd = (tokens == 1) & (before == known - 1) & (known > facts["prompt_tokens"][chunks["index"]])
-    odd &= chunks["pass_index"] != admissions["pass_index"][chunks["seq"]]
+    odd &= (chunks["pass_index"] != admissions["pass_index"][chunks["seq"]]) | chunks["joined"]
     at = chunks["pass_index"][odd]
     decodes += add_up(at, 1, num_passes)
     context += add_up(at, before[odd], num_passes)
@@ -161,6 +198,7 @@ def _batches(
 def _queues(facts: Columns, admissions: Columns, preemptions: Columns, num_passes: int) -> Columns:
     """Who waited after each pass was scheduled: requests join the queue when received or preempted, until admitted."""
     never = np.where(facts["aborted_in"] >= 0, facts["aborted_in"], num_passes)
+    never = np.where(facts["gone_in"] >= 0, facts["gone_in"], never)
     received = np.flatnonzero(facts["received_in"] >= 0)
     admitted = never.copy()
     is_first = admissions["ordinal"] == 0
@@ -201,18 +239,19 @@ def _waiting(since: Ints, until: Ints, tokens: Ints, num_passes: int) -> tuple[I
     return sums(1), sums(tokens), sums(tokens * tokens)
 
 
-def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, growth: Growth) -> Ints:
+def _cached(log: Log, pool: RunPool, config: ServerConfig, chunks: Columns, reserves: Columns, growth: Growth) -> Ints:
     """Distinct content held after each pass was scheduled: what was registered less what was evicted."""
     num_passes = len(log.starts)
     if not config.prefix_caching:
         return np.zeros(num_passes, np.int64)
     size, at = config.block_size, chunks["pass_index"]
     before, after = chunks["computed_before"], chunks["computed_before"] + chunks["scheduled_tokens"]
-    taken_by = np.cumsum(
-        growth.opened_in(num_passes) + add_up(at, ceil_div(after, size) - ceil_div(before, size), num_passes)
-    )
+    restored = chunks["restored"]
+    taken = ceil_div(after, size) - ceil_div(before, size) + restored - chunks["prepaid"]
+    reserved = add_up(reserves["pass_index"], reserves["count"], num_passes + 1)[:num_passes]
+    taken_by = np.cumsum(growth.opened_in(num_passes) + add_up(at, taken, num_passes) + reserved)
     copies = flat(("pass_index", "blocks"), log.copies)
-    registered = growth.filled_in(num_passes) + add_up(at, after // size - before // size, num_passes)
+    registered = growth.filled_in(num_passes) + add_up(at, after // size - before // size + restored, num_passes)
     cached = np.cumsum(registered - add_up(copies["pass_index"], copies["blocks"], num_passes))
 
     evictions = flat(("taken", "blocks"), pool.evictions)

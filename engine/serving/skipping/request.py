@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 
 from engine.serving.contract import ServedRequest
+from engine.serving.record import private_key
 from engine.serving.skipping.arrays import Ints
 from engine.serving.skipping.pool import Run
 from engine.serving.skipping.prefix_tree import Keys, Node
@@ -43,6 +44,7 @@ class ScheduledRequest:
         "decoding",
         "first_token_ns",
         "flight",
+        "gone_in",
         "held",
         "index",
         "keyed",
@@ -72,6 +74,7 @@ class ScheduledRequest:
         self.received_ns = now_ns
         self.received_in = next_pass  # the pass that comes next, here and below
         self.aborted_in = -1
+        self.gone_in = -1  # out of the queue, where it was put back though it was done
         self.keys: Keys = _NO_KEYS  # as given, for the blocks it can come to fill
         self.total_blocks = 0  # blocks it can come to fill
         self.path: list[Node] = []
@@ -95,3 +98,10 @@ class ScheduledRequest:
         self.admissions = 0
         self.cached_tokens = -1  # hit at its first admission
         self.first_token_ns = -1  # end of the pass that sampled it
+
+    def content(self, start: int, stop: int) -> Keys:
+        """Keys of its blocks from position ``start`` up to ``stop``, those that nobody gave included."""
+        given = self.keys[start:stop]
+        if start + len(given) < stop:
+            given.extend(private_key(self.index, at) for at in range(start + len(given), stop))
+        return given

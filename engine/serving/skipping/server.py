@@ -17,6 +17,7 @@ from heapq import heappop, heappush
 from engine.errors import GapscopeError
 from engine.serving import stepping
 from engine.serving.contract import Batch, Finished, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.host_tier import HostTier
 from engine.serving.plain import check_fits
 from engine.serving.skipping.content import Content
 from engine.serving.skipping.decodes import BurstDecodes, Decodes, SteadyDecodes
@@ -34,12 +35,13 @@ class SkippingServer:
     def supports(config: ServerConfig) -> bool:
         """Whether this core can serve such a configuration.
 
-        It needs each running request to be able to decode in every pass and at most one to be in the middle of its
-        prefill: a budget of what a decode computes per seat, and no limit on prefill chunks below the budget.
+        It needs each running request to be able to go on in every pass: a budget of what a decode computes per seat.
+        With a limit on prefill chunks below the budget several are in the middle of their prefills; then none may want
+        more later than it does now, as a request with drafts does.
         """
         threshold, budget = config.long_prefill_token_threshold, config.max_num_batched_tokens
         width = config.speculation.width if config.speculation else 1
-        return budget >= config.max_num_seqs * width and (threshold == 0 or threshold >= budget)
+        return budget >= config.max_num_seqs * width and (width == 1 or threshold == 0 or threshold >= budget)
 
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:
         """Raises GapscopeError where the configuration is not supported."""
@@ -47,8 +49,8 @@ class SkippingServer:
             raise GapscopeError(
                 f"The skipping core cannot serve max_num_batched_tokens={config.max_num_batched_tokens} with "
                 f"max_num_seqs={config.max_num_seqs} and long_prefill_token_threshold="
-                f"{config.long_prefill_token_threshold}: expected a token per seat and no limit on chunks below the "
-                "budget; set core to plain or auto."
+                f"{config.long_prefill_token_threshold}: expected a token per seat, and with drafts one more for each "
+                "of them and no limit on chunks below the budget; set core to plain or auto."
             )
         self.config = config
         self.pool = RunPool(config.usable_kv_blocks, config.record_events)
@@ -58,18 +60,25 @@ class SkippingServer:
         self._num_indices = 0
         self._waiting: deque[ScheduledRequest] = deque()
         self._running: dict[int, ScheduledRequest] = {}  # by seq, hence in order
-        self._partial: ScheduledRequest | None = None  # in the middle of its prefill
+        self._partials: dict[int, ScheduledRequest] = {}  # in the middle of their prefills, by seq, hence in order
+        self._longest_chunk = config.long_prefill_token_threshold or config.max_num_batched_tokens
+        self._short = False  # somebody still waited when prompts could be taken last
         self._head_is_blocked = False  # no blocks for the head of the queue, and none until some are released
         self._next_pass = 0
         self._next_start_ns = -1
         self._decodes: Decodes = (
-            BurstDecodes(config.block_size, self._log, config.speculation)
+            BurstDecodes(config.block_size, self._log.bursts, config.speculation)
             if config.speculation
-            else SteadyDecodes(config.block_size, self._log)
+            else SteadyDecodes(config.block_size)
         )
         self._content = Content(self.pool, config.block_size, self._log, self._decodes.fixed)
         self._work: list[tuple[ScheduledRequest, int, int]] = []  # prefill of the scheduled pass
         self._finishes: list[tuple[int, int]] = []  # when decoding requests finish: pass, seq
+        self._host = HostTier(config.host, config.record_events) if config.host and config.prefix_caching else None
+        self._restored_blocks = 0  # that the scheduled pass loads from the host first
+        self.restore_ns = 0  # how long that takes
+        self.late_ns = 0
+        self.holds_prefills = False
 
     @property
     def has_work(self) -> bool:
@@ -89,6 +98,10 @@ class SkippingServer:
                 f"Request {request.index} says how many tokens it reuses: the skipping core takes what its pool holds; "
                 "set core to plain."
             )
+        self._waiting.append(self._known(request, now_ns))
+
+    def _known(self, request: ServedRequest, now_ns: int) -> ScheduledRequest:
+        """The state of a request that is new here."""
         index = request.index
         if index >= self._num_indices:
             self._num_indices = index + 1
@@ -105,7 +118,7 @@ class SkippingServer:
             if state.tail is not None:
                 state.tail.ends += 1
         self._requests[index] = state
-        self._waiting.append(state)
+        return state
 
     def abort(self, index: int, now_ns: int) -> None:
         """Drop a waiting or running request and free its blocks; a finished one is left alone."""
@@ -130,16 +143,18 @@ class SkippingServer:
         for request in self._running.values():
             if request.decoding:
                 self._end_stretch(request, last)
-        return build_record(self._log, self.pool, self.config, self._requests, self._num_indices)
+        return build_record(self._log, self.pool, self.config, self._requests, self._num_indices, self._host)
 
     # -- passes ------------------------------------------------------------------------------------------------
 
     def quiet_passes(self) -> int:
         """How many passes it can go on decoding; 0: the next one has to be scheduled."""
-        if self._partial is not None or (
+        if self._partials or (
             self._waiting and not self._head_is_blocked and len(self._running) < self.config.max_num_seqs
         ):
             return 0
+        if self._waiting and not self._short and self.config.prefill_schedule_interval > 1:
+            return 0  # what this rank does next depends on the step
         running, finishes, first = self._running, self._finishes, self._next_pass
         while finishes and finishes[0][1] not in running:
             heappop(finishes)
@@ -181,45 +196,61 @@ class SkippingServer:
             pool.take(opened)
         decodes.advance(first, done)
         self._next_pass = first + done
+        self._short = bool(self._waiting)
+        if self._host is not None:
+            self._host.pass_index = first + done - 1
         if self._content.contested:
             self._content.settle_contested(first, first + done - 1)
 
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass; :meth:`complete` has to follow."""
         this = self._next_pass
-        pool, decoding = self.pool, self._decodes
+        pool, decoding, content = self.pool, self._decodes, self._content
         preempted = 0
+        self._restored_blocks = self.restore_ns = 0
+        if self._host is not None:
+            self._host.pass_index = this
+        holds = self.holds_prefills and not self._short and len(self._running) > len(self._partials)
         opened = decoding.opened(this, 1)
-        if opened <= pool.free:
-            if opened:
+        work: list[tuple[ScheduledRequest, int, int]] = []
+        if not holds and self._partials:
+            needed = 0
+            # All but the last that runs go on as far as they can: nobody was admitted behind one who could not.
+            budget = self.config.max_num_batched_tokens - decoding.count * decoding.width
+            for request in self._partials.values():
+                before, tokens = self._chunk(request, budget)
+                budget -= tokens
+                needed += self._blocks(before + tokens) - self._blocks(before)
+                work.append((request, before, tokens))
+            if content.contested or opened + needed > pool.free:
+                work.clear()
+                opened, preempted = self._go_on_in_order(now_ns, work)
+            else:
                 pool.take(opened)
+                for request, before, tokens in work:
+                    self._compute(request, before, tokens)
+            for request, _before, _tokens in work:
+                del self._partials[request.seq]
         else:
-            opened, preempted = self._decode_with_preemption(now_ns)
-        if self._content.contested:
-            self._content.settle_contested(this, this)
+            if opened <= pool.free:
+                if opened:
+                    pool.take(opened)
+            else:
+                opened, preempted = self._decode_with_preemption(now_ns)
+            if content.contested:
+                content.settle_contested(this, this)
         decodes = decoding.count
         context = decoding.context_of(this)
         budget = self.config.max_num_batched_tokens - decodes * decoding.width
-        work: list[tuple[ScheduledRequest, int, int]] = []
-        odd_decode = False  # a request that is resumed and lacks just one token counts as decoding
-
-        partial = self._partial
-        if partial is not None:
-            before = partial.computed
-            known = partial.prompt_tokens + partial.sampled
-            tokens = min(known - before, budget)
-            if self._blocks(before + tokens) - self._blocks(before) > pool.free:
-                self._preempt(partial, now_ns)
-                preempted += 1
-            else:
-                self._compute(partial, before, tokens)
-                budget -= tokens
-                work.append((partial, before, tokens))
-                if tokens == 1 and before == known - 1 and partial.sampled:
-                    odd_decode = True
-                self._partial = None
-        if self._waiting and not preempted:
-            self._admit_waiting(now_ns, budget, work)
+        odd = odd_context = 0  # requests that are resumed and lack just one token count as decoding
+        for request, before, tokens in work:
+            budget -= tokens
+            if tokens == 1 and request.sampled and before == request.prompt_tokens + request.sampled - 1:
+                odd += 1
+                odd_context += before
+        if not (preempted or holds):
+            self._take_on(now_ns, budget, work)
+            self._short = bool(self._waiting)
 
         prefills = len(work)
         new_tokens = read_tokens = 0
@@ -228,10 +259,12 @@ class SkippingServer:
             read_tokens += before
         self._log_passes(pool.size - pool.free - opened)
         self._work = work
-        if odd_decode:
-            before = work[0][1]
-            return prefills - 1, new_tokens - 1, read_tokens - before, decodes + 1, context + before
-        return prefills, new_tokens, read_tokens, decodes, context
+        return prefills - odd, new_tokens - odd, read_tokens - odd_context, decodes + odd, context + odd_context
+
+    def _chunk(self, request: ScheduledRequest, budget: int) -> tuple[int, int]:
+        """Tokens that a request in the middle of its prefill has computed, and how many come next."""
+        before = request.computed
+        return before, min(request.prompt_tokens + request.sampled - before, self._longest_chunk, budget)
 
     def complete(self, now_ns: int, duration_ns: int) -> None:
         """The scheduled pass started at ``now_ns``: decoding requests go on, and those join that are prefilled."""
@@ -248,7 +281,7 @@ class SkippingServer:
                     request.first_token_ns = now_ns + duration_ns
                 self._start_stretch(request, this)
             else:
-                self._partial = request
+                self._partials[request.seq] = request
 
     def let_go(self, next_start_ns: int) -> list[Finished]:
         """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
@@ -257,6 +290,11 @@ class SkippingServer:
         if not finishes or finishes[0][0] >= self._next_pass:
             return []
         return self._finish(self._log.starts[-1] + self._log.durations[-1])
+
+    def _take_on(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
+        """Whoever is to run from this pass on."""
+        if self._waiting:
+            self._admit_waiting(now_ns, budget, work)
 
     def _admit_waiting(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
         """First come, first served: the head of the queue holds up the rest."""
@@ -272,15 +310,20 @@ class SkippingServer:
             if config.prefix_caching:
                 path = content.path(request)
                 runs, hits, idle = pool.match(path, (known - 1) // block_size, content.settle)
-            computed = hits * block_size
+            restored = 0
+            if self._host is not None:
+                restored = self._host.reach(request.content(hits, (known - 1) // block_size))
+            computed = (hits + restored) * block_size
             tokens = known - computed
             if tokens > budget:
                 tokens = budget
+            if tokens > self._longest_chunk:
+                tokens = self._longest_chunk
             reserved = known if config.reserve_full_prompt else computed + tokens
             if not self._reserve(request, -(-reserved // block_size), hits, idle):
-                # Whether blocks are missing can change only when some are released, or when a running request
-                # computes what the head of the queue could share.
-                self._head_is_blocked = not content.is_written(request, hits)
+                # With less to load from the host it would also have to compute, and so to reserve, less at once.
+                shrinks = restored and not config.reserve_full_prompt
+                self._head_is_blocked = not shrinks and self._stays_blocked(request, hits, idle)
                 return
             waiting.popleft()
             pool.reference(runs)
@@ -295,7 +338,9 @@ class SkippingServer:
             running[seq] = request
             if config.prefix_caching:
                 content.claim(request)
-            self._compute(request, computed, tokens)
+            if restored:
+                self._restore(request, hits, restored)
+            self._compute(request, computed, tokens, restored)
             budget -= tokens
             work.append((request, computed, tokens))
 
@@ -303,11 +348,29 @@ class SkippingServer:
         """Whether a request that is to hold ``reserved`` blocks can be admitted; ``idle`` of its hits nobody holds."""
         return reserved - hits + idle <= self.pool.free
 
-    def _compute(self, request: ScheduledRequest, before: int, tokens: int) -> None:
-        """Allocate the blocks of the next ``tokens`` prompt tokens and register those that they fill."""
+    def _stays_blocked(self, request: ScheduledRequest, hits: int, idle: int) -> bool:
+        """Whether blocks for the head of the queue are missing until some are released.
+
+        That can change before only when a running request computes what the head could share.
+        """
+        return not self._content.is_written(request, hits)
+
+    def _restore(self, request: ScheduledRequest, hits: int, restored: int) -> None:
+        """Load blocks that follow a request's hits; they get room with what it computes in this pass."""
+        assert self._host is not None
+        self._host.use(request.content(hits, hits + restored))
+        self._log.restores += (request.seq, restored)
+        self._restored_blocks += restored
+        self.restore_ns = self._host.memory.restore_ns(self._restored_blocks)
+
+    def _compute(self, request: ScheduledRequest, before: int, tokens: int, restored: int = 0) -> None:
+        """Allocate the blocks of the next ``tokens`` prompt tokens and register those that they fill.
+
+        So are those before them that were ``restored`` for them.
+        """
         block_size = self.config.block_size
         after = before + tokens
-        needed = -(-after // block_size) - -(-before // block_size)
+        needed = -(-after // block_size) - -(-before // block_size) + restored
         if needed:
             self.pool.take(needed)
         request.computed = after
@@ -337,6 +400,42 @@ class SkippingServer:
             opened += needed
         return opened, preempted
 
+    def _go_on_in_order(self, now_ns: int, work: list[tuple[ScheduledRequest, int, int]]) -> tuple[int, int]:
+        """The same with prompts that go on among them, in running order, whose chunks become ``work``.
+
+        Also for contested content: what one fills may be what another would evict, so that the order matters.
+        """
+        this, pool, decodes = self._next_pass, self.pool, self._decodes
+        budget = self.config.max_num_batched_tokens
+        opened = preempted = 0
+        for request in list(self._running.values()):
+            before = tokens = 0
+            if request.decoding:
+                needed = decodes.opened_by(request, this)
+            elif request.seq in self._partials:
+                before, tokens = self._chunk(request, budget)
+                needed = self._blocks(before + tokens) - self._blocks(before)
+            else:
+                continue
+            while pool.free < needed:
+                victim = next(reversed(self._running.values()))
+                self._preempt(victim, now_ns)
+                preempted += 1
+                if victim is request:
+                    return opened, preempted
+            if tokens:
+                self._compute(request, before, tokens)
+                work.append((request, before, tokens))
+                budget -= tokens
+                continue
+            budget -= decodes.width
+            if needed:
+                pool.take(needed)
+                opened += needed
+            if request.contested:
+                self._content.settle_decoded(request, this)
+        return opened, preempted
+
     def _preempt(self, request: ScheduledRequest, now_ns: int) -> None:
         """Take back a running request's blocks; it starts over from the front of the queue."""
         blocks = self._leave(request, now_ns)
@@ -356,9 +455,13 @@ class SkippingServer:
             request = self._running.get(seq)
             if request is not None and pass_index == last:
                 finished.append(Finished(request.index, last, end_ns, request.first_token_ns, request.cached_tokens))
-                self._leave(request, end_ns)
-                self._content.retire(request)
+                self._depart(request, end_ns)
         return finished
+
+    def _depart(self, request: ScheduledRequest, end_ns: int) -> None:
+        """A running request has sampled its last token: its seat is free, and its blocks."""
+        self._leave(request, end_ns)
+        self._content.retire(request)
 
     # -- requests come and go ----------------------------------------------------------------------------------
 
@@ -381,27 +484,37 @@ class SkippingServer:
 
     def _leave(self, request: ScheduledRequest, now_ns: int) -> int:
         """Take a running request out and release its blocks; returns how many these were."""
-        pool = self.pool
+        blocks, keyed = self._take_out(request)
+        self._give_back(request, blocks, keyed, now_ns)
+        return blocks
+
+    def _take_out(self, request: ScheduledRequest) -> tuple[int, int]:
+        """Take out a running request; returns how many blocks it holds, and how many of them with content."""
         if request.decoding:
             blocks, fixed = self._end_stretch(request, self._next_pass - 1)
         else:
             blocks, fixed = self._blocks(request.computed), request.computed
-            if self._partial is request:
-                self._partial = None
+            self._partials.pop(request.seq, None)
         keyed = 0
         if request.total_blocks:
             keyed = fixed // self.config.block_size
             if keyed > request.keyed:
                 self._content.register(request, keyed, self._next_pass - 1)
             self._content.unclaim(request)
+        del self._running[request.seq]
+        return blocks, keyed
+
+    def _give_back(self, request: ScheduledRequest, blocks: int, keyed: int, now_ns: int) -> None:
+        """Release the blocks of a request, of which the first ``keyed`` have content."""
+        pool = self.pool
+        if request.total_blocks:
             pool.release(request.held, keyed, now_ns)
-            request.held = []
+            if self._host is not None:
+                self._host.keep(request.content(0, keyed), request.index)
         # Blocks without content go to the front of the free list.
         pool.blank += blocks - keyed
         pool.free += blocks - keyed
-        del self._running[request.seq]
         self._head_is_blocked = False
-        return blocks
 
     def _log_passes(self, used_before: int) -> None:
         """Open a segment: the passes from the next one on, until another is opened, are alike."""
