@@ -349,7 +349,8 @@ class Disaggregated:
             self._take_note(request.index, start_ns)
         self._tell(number, start_ns)
         if is_decode:
-            self._reserve(number, start_ns)
+            if self._waiting[number]:
+                self._reserve(number, start_ns)
             if events and events[0].time_ns <= start_ns:  # what takes no time is there before the pass
                 starts[number] = bounds[number] = start_ns
                 return

@@ -7,18 +7,18 @@ without a batch, which is no pass of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
 from engine.serving.cluster.merge import merge_records
+from engine.serving.cluster.prices import PRICES, Price
 from engine.serving.cluster.routers import Router, make_router
 from engine.serving.contract import Batch, Finished, Pooled, ServedRequest, Server, ServerRecord, Stepped
-from engine.timing.contract import PassTimeSource, decode_run
+from engine.timing.contract import PassTimeSource
 from engine.timing.hidden import gap_ns
 
 _NEVER = 1 << 62
-Price = Literal["slowest", "combined"]
 
 
 def in_lockstep(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable[[], Server]) -> Server:
@@ -55,7 +55,7 @@ class LockstepServer:
     ) -> None:
         self._ranks = [_Rank(rank) for rank in ranks]
         self._timing = timing
-        self._price, self._price_run = _PRICES[price]
+        self._price, self._price_run = PRICES[price]
         self._router = router
         self._in_flight = [0] * len(ranks)
         self._rank_of: dict[int, int] = {}  # of each request that is in flight, or holds blocks here
@@ -291,45 +291,3 @@ class _Rank:
 
 def _has_members(batch: Batch) -> bool:
     return bool(batch[0] or batch[3])
-
-
-_Pricing = Callable[[PassTimeSource, Sequence[Batch], Sequence[int]], int]
-"""What a step lasts with these batches, before which the ranks load for these times."""
-
-
-def _slowest(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
-    pass_ns = timing.pass_ns
-    return max([pass_ns(*batch) + loading for batch, loading in zip(batches, loading_ns, strict=True)])
-
-
-def _combined(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
-    prefills, new, read, decodes, context = zip(*batches, strict=True)
-    return timing.pass_ns(sum(prefills), sum(new), max(read), sum(decodes), max(context)) + max(loading_ns)
-
-
-_RunPricing = Callable[[PassTimeSource, Sequence[int], Sequence[Sequence[int]], int, int], Sequence[int]]
-"""What steps last in which the ranks decode so many requests each, with these KV sums ahead of each rank.
-
-At least those steps are priced that start before the last of the times, the first at the other.
-"""
-
-
-def _slowest_run(
-    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
-) -> Sequence[int]:
-    # A rank for itself is never later than all together, so none stops too soon.
-    own = [decode_run(timing, n, contexts, now_ns, until_ns)[1] for n, contexts in zip(decoding, ahead, strict=True)]
-    return [max(durations) for durations in zip(*own, strict=False)]
-
-
-def _combined_run(
-    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
-) -> Sequence[int]:
-    most = [max(contexts) for contexts in zip(*ahead, strict=True)]
-    return decode_run(timing, sum(decoding), most, now_ns, until_ns)[1]
-
-
-_PRICES: dict[str, tuple[_Pricing, _RunPricing]] = {
-    "slowest": (_slowest, _slowest_run),
-    "combined": (_combined, _combined_run),
-}
