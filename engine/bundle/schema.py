@@ -311,6 +311,8 @@ TABLES: dict[str, Table] = {
             ("request_id", _text),
             ("prefill_worker_id", _text),
             ("decode_worker_id", _text),
+            ("prefill_dp_rank", _i64),
+            ("decode_dp_rank", _i64),
             ("held_ns", _i64),
             ("reserved_ns", _i64),
             ("start_ns", _i64),

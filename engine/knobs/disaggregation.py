@@ -25,6 +25,16 @@ KNOBS: tuple[Knob, ...] = (
         choices=("round_robin", "least_loaded", "session", "sibling", "kv_aware"),
     ),
     Knob(
+        "prefill_attention_dp",
+        int,
+        0,
+        "disaggregation",
+        "attention_dp of a prefill engine; 0: as attention_dp",
+        "ranks",
+        0,
+        1024,
+    ),
+    Knob(
         "prefill_kv_blocks",
         int,
         0,

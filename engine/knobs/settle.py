@@ -20,7 +20,7 @@ _HAS_EFFECT: tuple[tuple[str, str, tuple[Any, ...]], ...] = (
 """Client knobs that need another to be one of these."""
 _ONE_POOL_ONLY: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("engine", ("vllm", "trtllm")),
-    ("attention_dp", (1,)),
+    ("prefill_schedule_interval", (1,)),
     ("cache_blocks", (0,)),
 )
 """Knobs of servers, and the values with which they can be one of two pools."""
@@ -78,8 +78,9 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             values[name] = BY_NAME[name].default
 
     settle("router", values["replicas"] > 1, "replicas above 1")
-    settle("dp_router", values["attention_dp"] > 1, "attention_dp above 1")
-    settle("dp_price", values["attention_dp"] > 1, "attention_dp above 1")
+    has_ranks = max(values["attention_dp"], values["prefill_attention_dp"]) > 1
+    settle("dp_router", has_ranks, "attention_dp above 1")
+    settle("dp_price", has_ranks, "attention_dp above 1")
     settle(
         "router_overlap_weight",
         "kv_aware" in (values["router"], values["dp_router"], values["prefill_router"]),
@@ -122,17 +123,18 @@ def settle_disaggregation(values: dict[str, Any], changes: Mapping[str, Any]) ->
             f"Knobs prefill_replicas={prompts} and core=skipping, with engine={values['engine']} and reservation="
             f"{values['reservation']}: expected core=auto, or plain."
         )
-    if prompts + values["replicas"] > MOST_SCHEDULERS:
+    ranks = values["attention_dp"]
+    if prompts * (values["prefill_attention_dp"] or ranks) + values["replicas"] * ranks > MOST_SCHEDULERS:
         raise GapscopeError(
-            f"Knobs prefill_replicas={prompts} and replicas={values['replicas']} make more than {MOST_SCHEDULERS:,} "
-            "schedulers: expected at most so many of them together."
+            f"Knobs prefill_replicas={prompts} and replicas={values['replicas']} make, with their ranks, more than "
+            f"{MOST_SCHEDULERS:,} schedulers: expected at most so many of them together."
         )
     if values["timing"] == "measured" and values["measured_match"] == "order":
         raise GapscopeError(
             f"Knob prefill_replicas={prompts}: recorded passes can be taken in their order by one scheduler only; "
             "expected measured_match=geometry, or prefill_replicas=0."
         )
-    seats, budget = (values[f"prefill_{name}"] or values[name] for name in OF_PREFILL[1:])
+    seats, budget = (values[f"prefill_{name}"] or values[name] for name in OF_PREFILL[2:])
     if budget < seats:
         raise GapscopeError(
             f"A prefill engine has a budget of {budget} tokens for {seats} requests: expected "

@@ -32,8 +32,8 @@ SGLANG_ONLY = (
     "schedule_conservativeness",
 )
 """Knobs that only SGLang's scheduler has."""
-OF_PREFILL = ("kv_blocks", "max_num_seqs", "max_num_batched_tokens")
-"""Limits that prefill engines may have of their own, under names that begin with ``prefill_``."""
+OF_PREFILL = ("attention_dp", "kv_blocks", "max_num_seqs", "max_num_batched_tokens")
+"""What prefill engines may have of their own, under names that begin with ``prefill_`` (0: as the others)."""
 OTHERS_ONLY = (
     "max_num_batched_tokens",
     "long_prefill_token_threshold",

@@ -20,7 +20,7 @@ from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
 from engine.replay.workers import host_memory, usable_blocks
 from engine.serving import make_server
-from engine.serving.cluster import Cluster, Disaggregated, behind_router, disaggregated, in_lockstep
+from engine.serving.cluster import Cluster, Disaggregated, Pool, behind_router, disaggregated, in_lockstep
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.rules import SglangRules
 from engine.serving.speculation import Speculation, acceptance_of
@@ -123,10 +123,15 @@ def server_config(values: Mapping[str, Any]) -> ServerConfig:
     )
 
 
-def prefill_config(values: Mapping[str, Any]) -> ServerConfig:
-    """The prefill engines' part of the knobs, where prompts are computed in a pool of their own."""
+def two_pools(values: Mapping[str, Any], timing: PassTimeSource) -> Disaggregated:
+    """Workers that compute prompts, with limits and ranks of their own where they are given, and those that decode."""
     own = {name: values[f"prefill_{name}"] or values[name] for name in knob_table.OF_PREFILL}
-    return server_config({**values, **own})
+
+    def pool(knobs: Mapping[str, Any]) -> Pool:
+        limits = server_config(knobs)
+        return limits, partial(in_lockstep, knobs, timing, partial(make_server, limits, timing, knobs["core"]))
+
+    return disaggregated(values, timing, pool({**values, **own}), pool(values))
 
 
 def simulate(
@@ -155,15 +160,12 @@ def simulate(
         keys = block_keys_of(trace, values["block_size"]) if client is None else client.keys
         sender = make_client(trace, values, keys) if client is None else client
         if server is None:
-            config = server_config(values)
             clock: PassTimeSource = HiddenHost(timing) if hides(values, model) else timing
-            rank = partial(make_server, config, clock, values["core"])
             if values["prefill_replicas"]:
-                server = disaggregated(
-                    values, timing, prefill_config(values), config, lambda own: make_server(own, timing, values["core"])
-                )
+                server = two_pools(values, timing)
             else:
-                server = behind_router(values, clock, lambda: in_lockstep(values, clock, rank))
+                rank = partial(make_server, server_config(values), clock, values["core"])
+                server = behind_router(values, clock, partial(in_lockstep, values, clock, rank))
         watch = _Watch(progress, cancel, begun) if progress or cancel else None
         aborted = _run(sender, server, watch)
         if isinstance(server, Cluster | Disaggregated):  # which a replica learns of after its pass

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from engine.replay.result import Ints, ReplayResult
+from engine.replay.workers import has_ranks
 from engine.timing.contract import PassQueries, PassTimes
 
 QUERY_COLUMNS = (
@@ -37,7 +38,7 @@ def priced(result: ReplayResult) -> Priced:
     """Ask the source once more, for parts and provenance."""
     passes = result.record.passes
     columns = tuple(passes[name] for name in QUERY_COLUMNS)
-    if result.knobs["attention_dp"] == 1 or result.knobs["dp_price"] != "combined":
+    if not has_ranks(result.knobs) or result.knobs["dp_price"] != "combined":
         times = result.timing.explain(PassQueries(*columns))
         return Priced(columns, times, times)
     steps = passes["worker"] * (int(passes["step"].max(initial=0)) + 1) + passes["step"]

@@ -16,7 +16,7 @@ from engine.replay.chunks import chunks, ranges
 from engine.replay.events import kv_events
 from engine.replay.priced import Priced, priced
 from engine.replay.result import Ints, ReplayResult
-from engine.replay.workers import Workers, host_memory, pool_sizes, worker_names
+from engine.replay.workers import Workers, has_ranks, host_memory, pool_sizes, worker_names
 from engine.serving.cluster import NO_TIME, WORKER_COLUMNS, within
 from engine.serving.members import Members, members
 from engine.timing.contract import PassTimes
@@ -187,7 +187,7 @@ class Tables:
         loaded = self._loaded[rows]
         if self.result.knobs["host_kv_blocks"]:
             columns["transfer_ns"] = numbers(loaded)
-        if self.result.knobs["attention_dp"] > 1:
+        if has_ranks(self.result.knobs):
             columns["wait_ns"] = numbers(passes["end_ns"] - passes["start_ns"] - times.total_ns[rows] - loaded)
         if self.result.knobs["record_members"]:
             batch = self._members(first, last)
@@ -252,6 +252,9 @@ class Tables:
             **{name: numbers(rows[name], rows[name] != NO_TIME) for name in rows if name.endswith("_ns")},
             "tokens": numbers(rows["tokens"], rows["tokens"] >= 0),
         }
+        if has_ranks(self.result.knobs):
+            for pool in ("prefill", "decode"):
+                columns[f"{pool}_dp_rank"] = numbers(rows[f"{pool}_rank"], rows[f"{pool}_rank"] >= 0)
         return as_table(columns).take(numbers(np.argsort(self._rank[rows["index"]])))
 
     def coverage(self) -> pa.Table:

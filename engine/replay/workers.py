@@ -32,6 +32,11 @@ def worker_names(knobs: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(f"{engine}-{number}" for number in range(replicas))
 
 
+def has_ranks(knobs: Mapping[str, Any]) -> bool:
+    """Whether any worker of a replay has several ranks."""
+    return max(knobs["attention_dp"], knobs["prefill_attention_dp"]) > 1
+
+
 def usable_blocks(kv_blocks: int) -> int:
     """KV blocks that requests can hold: vLLM keeps one as its null block."""
     return kv_blocks - 1

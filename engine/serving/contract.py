@@ -175,17 +175,21 @@ class Stepped(Server, Protocol):
         """What finished in the last pass, in running order; the next may start at ``next_start_ns``."""
 
 
-@runtime_checkable
-class Pooled(Stepped, Protocol):
+class PoolWorker(Server, Protocol):
     """A server of a pool that computes prompts, or of one that decodes what came from there.
 
-    Blocks can be held here by requests that neither wait nor run. So :meth:`Stepped.schedule` may find that nobody has
-    room: then it returns a batch of nobody, which is no pass (:meth:`Stepped.complete` must not follow). It is asked
-    once more at once, since somebody may have been preempted in vain, and then when something has come or gone.
+    Blocks can be held here by requests that neither wait nor run, so it may find that nobody has room. Then there is no
+    pass; it is asked again when something has come or gone.
     """
 
     def release(self, index: int, now_ns: int) -> None:
         """Let go of the blocks of a request that has finished here and ``keeps_blocks``; others are left alone."""
+
+    def rank_for(self, request: ServedRequest) -> int:
+        """Which rank of it is to serve a request, decided when it is asked first; 0 where there is one."""
+
+    def withdraw(self, index: int) -> None:
+        """A request for which a rank was chosen and that has reserved nothing is given up."""
 
     def reserve(self, request: ServedRequest, now_ns: int) -> int | None:
         """Take a seat and blocks for a request whose prompt is computed and whose first token is sampled elsewhere.
@@ -197,6 +201,16 @@ class Pooled(Stepped, Protocol):
 
     def join(self, index: int, now_ns: int) -> None:
         """What was reserved for has come: others can hit it from the next pass on that admits, and it decodes."""
+
+
+@runtime_checkable
+class Pooled(PoolWorker, Stepped, Protocol):
+    """A worker of a pool, or a rank of one, that is led pass by pass.
+
+    Where nobody has room :meth:`Stepped.schedule` returns a batch of nobody, which is no pass (:meth:`Stepped.complete`
+    must not follow). It is asked once more at once, since somebody may have been preempted in vain, and then when
+    something has come or gone.
+    """
 
 
 Columns = dict[str, npt.NDArray[Any]]
@@ -266,11 +280,12 @@ class ServerRecord:
         ``host_keys``).
     transfers (where prompts are computed in one pool and decoded in another; else None)
         One row per request that reserved at a decode worker or whose computed prompt waited for one, in order of index:
-        ``index, prefill_worker, decode_worker, held_ns`` (prompt computed and first token sampled; its blocks stay
-        held), ``reserved_ns`` (seat and room taken at the destination), ``start_ns, end_ns`` (of the transfer),
-        ``released_ns`` (blocks at the source let go), ``admitted_ns`` (start of its first pass there), ``tokens``
-        (transferred). -1 (in times ``cluster.NO_TIME``): it did not come so far, or was given up. Its client sees the
-        first token at ``end_ns``. Its first pass at the decode worker is the beginning of a stretch, and a decode.
+        ``index, prefill_worker, decode_worker, prefill_rank, decode_rank, held_ns`` (prompt computed and first token
+        sampled; its blocks stay held), ``reserved_ns`` (seat and room taken at the destination), ``start_ns, end_ns``
+        (of the transfer), ``released_ns`` (blocks at the source let go), ``admitted_ns`` (start of its first pass
+        there), ``tokens`` (transferred). -1 (in times ``cluster.NO_TIME``): it did not come so far, or was given up.
+        Its client sees the first token at ``end_ns``. Its first pass at the decode worker is the beginning of a
+        stretch, and a decode.
     event_keys, host_keys
         Content keys of the blocks, flat; blocks past a request's given keys appear as negative numbers unique in the
         run (``engine.serving.record.private_key``).

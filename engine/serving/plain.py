@@ -522,7 +522,7 @@ class PlainServer:
             event_keys=np.array(self._event_keys, dtype=np.int64),
             bursts=np.array([n for bursts in self._bursts for n in bursts] if self._drafts else [], np.int64),
             verify_width=1 + self._drafts,
-            **(self._host.record() if self._host else {}),
+            **(self._host.record() if self._host is not None else {}),
         )
 
     def _request_rows(self) -> Iterator[tuple[int, ...]]:

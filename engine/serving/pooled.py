@@ -7,12 +7,13 @@ from collections import deque
 import numpy as np
 
 from engine.serving.contract import ServedRequest, ServerConfig, ServerRecord
+from engine.serving.one_rank import OneRank
 from engine.serving.plain import PlainServer, Request, Work
 from engine.serving.variants import VariantServer
 from engine.timing.contract import PassTimeSource
 
 
-class PooledPlainServer(PlainServer):
+class PooledPlainServer(OneRank, PlainServer):
     """See :class:`engine.serving.contract.Pooled`."""
 
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:

@@ -201,11 +201,11 @@ def ledger_of_requests(run: Run) -> Iterator[str]:
 
 @dataclass
 class _Block:
-    """One block: who holds it, what it holds, and when it was let go last."""
+    """One block: who holds it, what it holds, and between when it was let go last."""
 
     holders: set[str] = field(default_factory=set)
     content: int | None = None
-    released_ns: int | None = None
+    released_ns: tuple[int, int] = (0, -1)
 
 
 class _Pool:
@@ -220,11 +220,11 @@ class _Pool:
         found = {id(b): b for table in self.tables.values() for b in table}
         return list((found | {id(b): b for copies in self.copies.values() for b in copies}).values())
 
-    def let_go(self, name: str, now_ns: int) -> None:
+    def let_go(self, name: str, now_ns: int, since_ns: int | None = None) -> None:
         for block in self.tables.pop(name, []):
             block.holders.discard(name)
             if not block.holders:
-                block.released_ns = now_ns
+                block.released_ns = now_ns if since_ns is None else since_ns, now_ns
 
     def hit(self, event: Row) -> Iterator[str]:
         table = self.tables.setdefault(event["request_id"], [])
@@ -243,7 +243,7 @@ class _Pool:
                 yield f"pass {event['pass_index']} evicts a block that is {state}"
                 continue
             released = event["time_ns"] - event["age_ns"]
-            block = next((block for block in free if block.released_ns == released), None)
+            block = next((b for b in free if b.released_ns[0] <= released <= b.released_ns[1]), None)
             if block is None:
                 yield f"pass {event['pass_index']} evicts a block let go at {released}: none was"
                 block = free[0]
@@ -268,9 +268,10 @@ def pool(run: Run, reserved: Sequence[Reserved] = ()) -> Iterator[str]:
     """Referenced and free make the pool; content is held by a block; what is referenced is not evicted or stored anew.
 
     Plays every pass: who was let go or reserved before it, its events in their order, and the blocks that its members
-    need.
+    need. Where blocks are reserved, somebody may be preempted when nobody is left to form a pass with, as room is held:
+    then it counts to the next pass, and was after the one before.
     """
-    found = _Pool()
+    found, before_ns = _Pool(), None
     coming, came = list(reserved), {name for _, name, _, _ in reserved}
     events = {at: list(rows) for at, rows in groupby(run.kv_events, key=lambda row: row["pass_index"])}
     going = sorted((row["released_ns"], row["request_id"]) for row in run.requests if row["released_ns"] is not None)
@@ -287,7 +288,7 @@ def pool(run: Run, reserved: Sequence[Reserved] = ()) -> Iterator[str]:
             if _is_of_host(event):
                 continue
             if event["kind"] == "preempt":
-                found.let_go(event["request_id"], row["start_ns"])
+                found.let_go(event["request_id"], row["start_ns"], before_ns)
             elif event["kind"] == "hit" and event["request_id"] in came:
                 continue  # what it hit when it reserved
             elif event["kind"] in ("hit", "readmit"):
@@ -312,6 +313,7 @@ def pool(run: Run, reserved: Sequence[Reserved] = ()) -> Iterator[str]:
             yield f"pass {row['pass_index']}: content of {held} blocks is held, it says {row['kv_blocks_cached']}"
         if referenced + free > row["kv_blocks_total"]:
             yield f"pass {row['pass_index']}: {referenced} referenced and {free} free blocks in a pool that is smaller"
+        before_ns = row["end_ns"] if reserved else None
 
 
 def _is_of_host(event: Row) -> bool:

@@ -6,10 +6,8 @@ import pytest
 
 from engine.knobs import resolve
 from engine.replay import simulate
-from engine.replay.loop import prefill_config, server_config
+from engine.replay.loop import two_pools
 from engine.replay.result import ReplayResult
-from engine.serving import make_server
-from engine.serving.cluster import disaggregated
 from engine.serving.contract import Finished, ServedRequest, Server, ServerRecord
 from engine.timing import build_timing
 from tests.engine.client_harness import talk, trace_of, turn
@@ -71,9 +69,7 @@ def played(wrong: bool) -> ReplayResult:
     """32 clients send four requests each, one after the other, without think times."""
     values = resolve(KNOBS)
     timing = build_timing(values)
-    pools = disaggregated(
-        values, timing, prefill_config(values), server_config(values), lambda config: make_server(config, timing)
-    )
+    pools = two_pools(values, timing)
     plays = [[talk(f"r{n}", turn(f"r{n}", 1000, OUTPUT))] for n in range(LANES * TURNS)]
     server: Server = StandingClock(pools) if wrong else pools
     return simulate(trace_of(*plays), values, timing, server=server)

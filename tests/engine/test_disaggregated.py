@@ -12,7 +12,8 @@ import pytest
 from engine.serving import make_server
 from engine.serving.cluster import NO_TIME, Cluster, Disaggregated, make_router
 from engine.serving.cluster.disaggregated import Link
-from engine.serving.contract import Pooled, ServerConfig
+from engine.serving.cluster.lockstep import LockstepServer
+from engine.serving.contract import PoolWorker, ServerConfig
 from engine.serving.members import members
 from tests.engine.serving_cases import Case, LinearTiming, differences, play, random_case, speculating
 from tests.engine.serving_driver import FixedTiming, Load, batches, drive, request, small_config
@@ -31,13 +32,23 @@ def pools(
     timing: Any = None,
     core: str = "auto",
     routers: tuple[str, str] = ("round_robin", "round_robin"),
+    ranks: tuple[int, int] = (0, 0),
+    price: Literal["slowest", "combined"] = "slowest",
+    dp_router: str = "round_robin",
 ) -> Disaggregated:
-    """Two pools; a pass takes 100 and 10 more for each prompt token."""
+    """Two pools; a pass takes 100 and 10 more for each prompt token. Workers have so many ranks (0: are none)."""
     timing = timing or FixedTiming(100, 0, 10)
     configs = [replace(config or small_config(), pooled=True) for config in (prefill, decode)]
-    made: list[list[Pooled]] = [
-        [make_server(config, timing, core) for _ in range(count)]  # type: ignore[misc]
-        for config, count in zip(configs, workers, strict=True)
+
+    def worker(config: ServerConfig, count: int) -> PoolWorker:
+        if not count:
+            return make_server(config, timing, core)  # type: ignore[return-value]
+        made: Any = [make_server(config, timing, core) for _ in range(count)]
+        return LockstepServer(made, timing, price, make_router(dp_router, count, 4, 1000))
+
+    made = [
+        [worker(config, of_each) for _ in range(count)]
+        for config, count, of_each in zip(configs, workers, ranks, strict=True)
     ]
     chosen = [make_router(name, count, 4, 1000) for name, count in zip(routers, workers, strict=True)]
     return Disaggregated(made[0], made[1], (chosen[0], chosen[1]), configs[1], timing, link, hold)
@@ -59,6 +70,8 @@ def test_one_request_goes_through_both_pools() -> None:
             "index": 0,
             "prefill_worker": 0,
             "decode_worker": 1,
+            "prefill_rank": 0,
+            "decode_rank": 0,
             "held_ns": 1180,
             "reserved_ns": 1180,
             "start_ns": 1180,
@@ -203,8 +216,10 @@ def test_who_is_given_up_lets_go_wherever_it_is() -> None:
 # -- what holds whatever is sent -----------------------------------------------------------------------------------
 
 
-def random_pools(seed: int, core: str = "auto", drafts: bool = False) -> tuple[Case, Disaggregated]:
-    """A random case and two random pools that its requests fit."""
+def random_pools(
+    seed: int, core: str = "auto", drafts: bool = False, ranks: bool = False
+) -> tuple[Case, Disaggregated]:
+    """A random case and two random pools that its requests fit, with ranks or without."""
     case, draw = random_case(seed), random.Random(1000 + seed)
     case = speculating(case, seed) if drafts else case
     config = replace(case.config, long_prefill_token_threshold=0)
@@ -218,14 +233,26 @@ def random_pools(seed: int, core: str = "auto", drafts: bool = False) -> tuple[C
     hold: Literal["source", "destination"] = draw.choice(("source", "destination"))
     workers = (draw.choice((1, 1, 2, 3)), draw.choice((1, 1, 2, 3)))
     routers = draw.choice(ROUTERS), draw.choice(ROUTERS)
-    return case, pools(link, hold, prefill, config, workers, LinearTiming(case.between_ns), core, routers)
+    timing, of_ranks = LinearTiming(case.between_ns), {}
+    if ranks:
+        several = (draw.choice((1, 2, 3)), draw.choice((1, 2, 3)))
+        of_ranks = {"ranks": several, "price": draw.choice(("slowest", "combined")), "dp_router": draw.choice(ROUTERS)}
+    return case, pools(link, hold, prefill, config, workers, timing, core, routers, **of_ranks)
 
 
+def ranks_of(worker: Any) -> list[Any]:
+    return [rank.server for rank in worker._ranks] if isinstance(worker, LockstepServer) else [worker]
+
+
+@pytest.mark.parametrize("ranks", [False, True])
 @pytest.mark.parametrize("seed", range(80))
-def test_nothing_is_lost_and_everything_let_go(seed: int) -> None:
-    case, server = random_pools(seed, "plain")
-    held = list(server._pools)
+def test_nothing_is_lost_and_everything_let_go(seed: int, ranks: bool) -> None:
+    case, server = random_pools(seed, "plain", ranks=ranks)
+    held = [rank for worker in server._pools for rank in ranks_of(worker)]
     record, returned = play(case, server)
+    for worker in server._pools:
+        if isinstance(worker, LockstepServer):
+            assert (sum(worker._in_flight), worker._rank_of, worker._kept) == (0, {}, set())
     for worker in held:
         worker.check_integrity()  # type: ignore[attr-defined]
         assert worker.pool.num_free == worker.pool.size  # type: ignore[attr-defined]
@@ -258,14 +285,15 @@ def test_nothing_is_lost_and_everything_let_go(seed: int) -> None:
             assert row["end_ns"] - row["start_ns"] == server._link.duration_ns(row["tokens"])
 
 
+@pytest.mark.parametrize("ranks", [(0, 0), (2, 3)])
 @pytest.mark.parametrize("seed", range(30))
-def test_how_often_advance_is_called_changes_nothing(seed: int) -> None:
+def test_how_often_advance_is_called_changes_nothing(seed: int, ranks: tuple[int, int]) -> None:
     draw = random.Random(seed)
     load = random_load(seed, 50, 400)
     small = small_config(blocks=40, seats=4, budget=32)
     hold = draw.choice(("source", "destination"))
     link = Link(draw.choice((0, 20)), 1.0, draw.choice((0, 77)))
-    made = [pools(link, hold, small, small, (2, 2), LinearTiming()) for _ in range(4)]
+    made = [pools(link, hold, small, small, (2, 2), LinearTiming(), ranks=ranks) for _ in range(4)]
     whole, _ = drive(made[0], load)
     for server, step in zip(made[1:], (1, 97, 1500), strict=True):
         stepped, _ = drive(server, load, step_ns=step)
@@ -274,8 +302,9 @@ def test_how_often_advance_is_called_changes_nothing(seed: int) -> None:
             assert (stepped.transfers or {})[name].tolist() == column.tolist()
 
 
+@pytest.mark.parametrize("ranks", [(0, 0), (3, 2)])
 @pytest.mark.parametrize("seed", range(30))
-def test_what_comes_later_changes_nothing_before(seed: int) -> None:
+def test_what_comes_later_changes_nothing_before(seed: int, ranks: tuple[int, int]) -> None:
     load = random_load(200 + seed, 60, 400)
     split = load.arrivals[40][0]
     cut = Load([a for a in load.arrivals if a[0] < split], [a for a in load.aborts if a[0] < split])
@@ -283,7 +312,8 @@ def test_what_comes_later_changes_nothing_before(seed: int) -> None:
     hold = ("source", "destination")[seed % 2]
     early = []
     for some in (load, cut):
-        record, _ = drive(pools(Link(seed % 3, 0.1, 0), hold, small, small, (2, 2), LinearTiming()), some)  # type: ignore[arg-type]
+        link = Link(seed % 3, 0.1, 0)
+        record, _ = drive(pools(link, hold, small, small, (2, 2), LinearTiming(), ranks=ranks), some)  # type: ignore[arg-type]
         found = members(record)
         starts = record.passes["start_ns"][found.pass_index]
         worker = record.passes["worker"][found.pass_index]
@@ -293,14 +323,96 @@ def test_what_comes_later_changes_nothing_before(seed: int) -> None:
     assert early[0]
 
 
+@pytest.mark.parametrize("ranks", [False, True])
 @pytest.mark.parametrize("drafts", [False, True])
 @pytest.mark.parametrize("seed", range(100))
-def test_both_cores_give_the_same_record(seed: int, drafts: bool) -> None:
-    case, plain = random_pools(seed, "plain", drafts)
-    _, skipping = random_pools(seed, "skipping", drafts)
+def test_both_cores_give_the_same_record(seed: int, drafts: bool, ranks: bool) -> None:
+    case, plain = random_pools(seed, "plain", drafts, ranks)
+    _, skipping = random_pools(seed, "skipping", drafts, ranks)
     ours, theirs = play(case, skipping), play(case, plain)
     assert ours[1] == theirs[1]
     assert differences(ours[0], theirs[0]) == []
     for name, column in (theirs[0].transfers or {}).items():
         assert (ours[0].transfers or {})[name].tolist() == column.tolist(), name
     assert skipping.dropped_ns == plain.dropped_ns
+
+
+# -- ranks ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("core", ["plain", "skipping"])
+@pytest.mark.parametrize("seed", range(40))
+def test_workers_of_one_rank_are_workers_without(seed: int, core: str) -> None:
+    case, draw = random_case(seed), random.Random(seed)
+    config = replace(case.config, long_prefill_token_threshold=0)
+    case = replace(case, config=config)
+    hold: Literal["source", "destination"] = draw.choice(("source", "destination"))
+    link = Link(draw.choice((0, 40)), draw.choice((0.5, 7.0)), draw.choice((0, 250)))
+
+    def made(ranks: tuple[int, int]) -> Disaggregated:
+        return pools(link, hold, config, config, (2, 2), LinearTiming(case.between_ns), core, ranks=ranks)
+
+    (ours, told), (theirs, expected) = (play(case, made(ranks)) for ranks in ((1, 1), (0, 0)))
+    assert told == expected
+    assert differences(ours, theirs) == []
+    for name, column in (theirs.transfers or {}).items():
+        assert (ours.transfers or {})[name].tolist() == column.tolist(), name
+
+
+def test_ranks_of_a_prefill_worker_wait_for_each_other_and_hold_their_own_prompts() -> None:
+    # Two ranks take the prompts of 8 and 4 in one step that lasts 100 + 80. Their ways take 800 and 400 at once.
+    rows, record, finished = times(
+        pools(Link(100, 1.0, 0), ranks=(2, 1)), Load([(0, request(0, 8, 2)), (0, request(1, 4, 3))])
+    )
+    assert [(row["prefill_rank"], row["decode_rank"]) for row in rows] == [(0, 0), (1, 0)]
+    assert [row["held_ns"] for row in rows] == [180, 180]
+    assert [row["end_ns"] for row in rows] == [180 + 800, 180 + 400]
+    prefill = record.passes["worker"] == 0
+    assert record.passes["dp_rank"][prefill].tolist() == [0, 1]
+    assert record.passes["end_ns"][prefill].tolist() == [180, 180]
+    # 1 decodes alone 580-780, in passes of 100; 0 joins at 980, with nobody.
+    assert [(done.index, done.end_ns) for done in finished] == [(1, 780), (0, 1080)]
+    assert record.requests["dp_rank"].tolist() == [0, 0]
+
+
+def test_who_waits_for_a_full_rank_holds_up_nobody_who_waits_for_another() -> None:
+    # Each of the two ranks has one seat, and they are given in turn: 0 and 2 to the first, 1 and 3 to the second. All
+    # prompts are computed together, in 100 + 16 x 10. A decode step takes 100. 0 keeps its seat for nine of them, 1 for
+    # one, so that 3 comes before 2.
+    decode = small_config(seats=1)
+    load = Load([(0, request(n, 4, output)) for n, output in enumerate((10, 2, 2, 2))])
+    rows, record, finished = times(pools(decode=decode, ranks=(0, 2)), load)
+    assert [row["decode_rank"] for row in rows] == [0, 1, 0, 1]
+    assert [row["reserved_ns"] for row in rows] == [260, 260, 1160, 360]
+    assert [(done.index, done.end_ns) for done in finished] == [(1, 360), (3, 460), (0, 1160), (2, 1260)]
+    assert record.requests["dp_rank"].tolist() == [0, 1, 0, 1]
+    decoding = record.passes["worker"] == 1
+    counts = {rank: int((record.passes["dp_rank"][decoding] == rank).sum()) for rank in (0, 1)}
+    assert counts == {0: 9 + 1, 1: 2}
+
+
+def test_a_rank_whose_blocks_are_all_held_sits_steps_out() -> None:
+    # Prefill ranks of two blocks: 0 (8 tokens, 800 on its way) fills the first, so 2 has to wait for it to be gone,
+    # while 1 and 3 (4 tokens each) go through the second one by one, as its two blocks hold both.
+    load = Load([(0, request(0, 8, 2)), (0, request(1, 4, 2)), (10, request(2, 8, 2)), (10, request(3, 4, 2))])
+    rows, record, _ = times(pools(Link(100, 1.0, 0), prefill=small_config(blocks=2), ranks=(2, 0)), load)
+    assert [row["held_ns"] for row in rows] == [180, 180, 980 + 180, 180 + 140]
+    prefill = record.passes["worker"] == 0
+    taken = zip(record.passes["dp_rank"][prefill].tolist(), record.passes["start_ns"][prefill].tolist(), strict=True)
+    assert list(taken) == [(0, 0), (0, 980), (1, 0), (1, 180)]
+    assert record.passes["period_ns"][prefill].tolist() == [-1, -1, -1, 140]
+    assert record.passes["step"][prefill].tolist() == [0, 2, 0, 1]
+
+
+def test_who_is_given_up_while_it_waits_for_a_rank_no_longer_counts_for_it() -> None:
+    # Two ranks with a seat each, by fewest in flight. 0 and 1 take the seats at 220, for long; 2 waits for the first
+    # rank, is given up, and 3 gets its place in the queue of that rank: both have one in flight then.
+    decode = small_config(seats=1)
+    load = Load(
+        [(0, request(0, 6, 8)), (0, request(1, 6, 30)), (300, request(2, 4, 2)), (1000, request(3, 4, 2))], [(700, 2)]
+    )
+    rows, _, finished = times(pools(decode=decode, ranks=(0, 2), dp_router="least_loaded"), load)
+    assert [row["decode_rank"] for row in rows] == [0, 1, 0, 0]
+    assert 2 not in {done.index for done in finished}
+    # 0 has seven steps left at 220, so the seat is free at 920; 3 is computed by 1140 and goes there at once.
+    assert rows[3]["reserved_ns"] >= rows[3]["held_ns"] == 1140

@@ -169,6 +169,18 @@ def test_ranks_wait_for_the_one_that_loads() -> None:
         assert record.host_keys.tolist()[-4:] == [1024, 1023, 1022, 1021]
 
 
+@pytest.mark.parametrize("core", CORES)
+def test_a_rank_without_anything_to_copy_leaves_the_copies_of_the_others(core: Any) -> None:
+    # Of three ranks, the first copies the two blocks of its request, the second has no full block, the third nothing.
+    timing = FixedTiming()
+    config = replace(small_config(), host=HostMemory(9, 0.0))
+    ranks = [core(config, timing) for _ in range(3)]
+    server = LockstepServer(ranks, timing, "slowest", make_router("round_robin", 3, 4, 9, 1.0))
+    record, _ = drive(server, Load([(0, request(0, 9, 1, [7, 8])), (0, request(1, 3, 1))]))
+    assert (record.host_events["kind"].tolist(), record.host_events["index"].tolist()) == ([0], [0])
+    assert record.host_keys.tolist() == [8, 7]
+
+
 # -- both cores ----------------------------------------------------------------------------------------------------
 
 

@@ -54,31 +54,39 @@ def played(store: Path, seed: int, plays: int, spare: int, changes: dict[str, An
     return open_bundle(store / ids.pop())
 
 
-def of_pool(run: Run, moved: dict[str, Row], worker: str) -> Run:
-    """What one worker did, its passes under the numbers that it gave them, its requests as it knew them."""
-    step = {row["pass_index"]: row["counter"] for row in run.passes}
+def of_pool(run: Run, moved: dict[str, Row], worker: str, rank: int) -> Run:
+    """What one rank of a worker did, its passes numbered from 0, its requests as it knew them."""
+    passes = [row["pass_index"] for row in run.passes if (row["worker_id"], row["dp_rank"]) == (worker, rank)]
+    number = {pass_index: own for own, pass_index in enumerate(passes)}
     known = []
     for row in run.requests:
         way = moved.get(row["request_id"])
-        if "prefill" in worker and way is not None and way["prefill_worker_id"] == worker:
+        if "prefill" in worker and way is not None and prefilled_by(way) == (worker, rank):
             known.append(row | {"released_ns": way["released_ns"]})
-        elif row["worker_id"] == worker:
+        elif (row["worker_id"], row["dp_rank"]) == (worker, rank):
             known.append(row)
 
     def own(table: list[Row]) -> list[Row]:
-        return [{**row, "pass_index": step[row["pass_index"]]} for row in table if row["worker_id"] == worker]
+        return [{**row, "pass_index": number[row["pass_index"]]} for row in table if row["pass_index"] in number]
 
     return replace(
         run, requests=known, passes=own(run.passes), kv_events=own(run.kv_events), admissions=own(run.admissions)
     )
 
 
-def reserved(run: Run, moved: dict[str, Row], worker: str) -> list[tuple[int, str, list[int], int]]:
-    """When a worker reserved for whom: the blocks that it hit, by content, and how many it took besides."""
+def prefilled_by(way: Row) -> tuple[str, int]:
+    """Worker and rank that computed the prompt."""
+    return way["prefill_worker_id"], way["prefill_dp_rank"] or 0
+
+
+def reserved(run: Run, moved: dict[str, Row], worker: str, rank: int) -> list[tuple[int, str, list[int], int]]:
+    """When a rank reserved for whom: the blocks that it hit, by content, and how many it took besides."""
     found = []
     for row in run.requests:
         way = moved.get(row["request_id"])
-        if way is None or way["decode_worker_id"] != worker or way["reserved_ns"] is None:
+        if way is None or way["reserved_ns"] is None:
+            continue
+        if (way["decode_worker_id"], way["decode_dp_rank"] or 0) != (worker, rank):
             continue
         hits = (row["input_tokens"] - way["tokens"]) // run.block_size
         blocks = -(-(row["input_tokens"] + 1) // run.block_size)
@@ -128,6 +136,10 @@ knobs = st.fixed_dictionaries(
         "max_num_seqs": st.sampled_from([2, 8]),
         "max_num_batched_tokens": st.sampled_from([16, 70]),
         "prefill_max_num_seqs": st.sampled_from([0, 1]),
+        "attention_dp": st.integers(1, 3),
+        "prefill_attention_dp": st.integers(0, 3),
+        "dp_price": st.sampled_from(["slowest", "combined"]),
+        "dp_router": st.sampled_from(["round_robin", "least_loaded", "kv_aware"]),
         "prefill_kv_blocks": st.sampled_from([0, 400]),
         "response_latency_ms": st.sampled_from([0, 7]),
     }
@@ -143,6 +155,9 @@ def test_laws_hold_in_each_pool(
         del changes["prefill_router"]
     if changes["replicas"] == 1:
         del changes["router"]
+    several = max(changes["attention_dp"], changes["prefill_attention_dp"]) > 1
+    if not several:
+        del changes["dp_price"], changes["dp_router"]
     changes["block_size"] = 4
     bundle = played(tmp_path_factory.mktemp("pools"), seed, plays, spare, changes)
     run, moved = Run.of(bundle), {row["request_id"]: row for row in rows(bundle, "transfers")}
@@ -153,13 +168,21 @@ def test_laws_hold_in_each_pool(
     assert workers <= {f"vllm-{name}-{number}" for name, count in pools.items() for number in range(count)}
     total = {"prefill": changes["prefill_kv_blocks"], "decode": 0}
     whole = all(row["status"] == "ok" for row in run.requests)
-    for worker in sorted(workers):
-        own = of_pool(run, moved, worker)
-        assert list(clocks_of_passes(own)) == [], worker
+    ranks = {"decode": changes["attention_dp"]}
+    ranks["prefill"] = changes["prefill_attention_dp"] or ranks["decode"]
+    ranks_of = {worker: ranks[worker.split("-")[1]] for worker in sorted(workers)}
+    for worker, rank in [(worker, rank) for worker, count in ranks_of.items() for rank in range(count)]:
+        own = of_pool(run, moved, worker, rank)
+        assert list(clocks_of_passes(own)) == [], (worker, rank)
         if whole:
-            assert list(pool(own, reserved(run, moved, worker))) == [], worker
+            assert list(pool(own, reserved(run, moved, worker, rank))) == [], (worker, rank)
         blocks = total[worker.split("-")[1]] or bundle.identity.value("capacity", "kv_blocks")
         assert {row["kv_blocks_total"] for row in own.passes} <= {blocks - 1}
+    seen = {(row["worker_id"], row["dp_rank"]) for row in (*run.passes, *run.admissions, *run.kv_events)}
+    assert all(rank < ranks_of[worker] for worker, rank in seen)
+    if several:
+        steps = {(row["worker_id"], row["step"], row["start_ns"], row["end_ns"]) for row in run.passes}
+        assert len(steps) == len({row["step"] for row in run.passes})
     work(run, moved)
     for row in run.requests:
         way = moved.get(row["request_id"])
@@ -209,7 +232,10 @@ def test_a_run_without_pools_has_no_transfers(tmp_path: Path) -> None:
         ({"transfer_gb_s": 3}, "no effect with prefill_replicas=0"),
         ({"prefill_replicas": 1, "prefill_router": "session"}, "no effect with prefill_replicas=1"),
         ({"prefill_replicas": 1, "engine": "sglang"}, "engine=sglang"),
-        ({"prefill_replicas": 1, "attention_dp": 2}, "attention_dp=2"),
+        ({"prefill_replicas": 1, "attention_dp": 2, "prefill_schedule_interval": 4}, "prefill_schedule_interval=4"),
+        ({"prefill_attention_dp": 2}, "no effect with prefill_replicas=0"),
+        ({"prefill_replicas": 1, "dp_price": "combined"}, "attention_dp above 1"),
+        ({"prefill_replicas": 9, "attention_dp": 2, "prefill_attention_dp": 120}, "schedulers"),
         ({"prefill_replicas": 1000, "replicas": 1000}, "schedulers"),
         ({"prefill_replicas": 1, "prefill_max_num_seqs": 4000}, "budget of 2048 tokens for 4000"),
         ({"prefill_replicas": 1, "timing": "measured", "measured_match": "order"}, "measured_match=geometry"),

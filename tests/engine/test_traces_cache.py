@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from multiprocessing import get_context
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,7 @@ from engine.traces.prompt_ids import PromptIds
 from engine.traces.tree import Trace
 from tests.engine.public_files import PUBLIC
 
+ROOT = Path(__file__).resolve().parents[2]
 KNOBS = {"timing": "fixed", "lanes": 2, "block_size": 16, "kv_blocks": 64}
 
 
@@ -161,24 +165,34 @@ def test_a_run_is_the_same_with_and_without(tmp_path: Path, parsed: list[str]) -
     assert runs[0] == runs[1] == runs[2]
 
 
-def _load_often(file: str, store: str, most_bytes: int) -> list[Trace]:
-    return [load_trace(Path(file), cache=TraceCache(Path(store), most_bytes)) for _ in range(12)]
+def _load_often(file: Path, store: Path, most_bytes: int) -> list[Trace]:
+    return [load_trace(file, cache=TraceCache(store, most_bytes)) for _ in range(12)]
 
 
-@pytest.mark.parametrize("kind", ["processes", "threads"])
-def test_many_at_once(tmp_path: Path, kind: str) -> None:
+# A process of its own, as a pool of them begins by running the parent's main module, whatever that is by now.
+_LOADING = """
+import pickle, sys
+from pathlib import Path
+from tests.engine.test_traces_cache import _load_often
+sys.stdout.buffer.write(pickle.dumps(_load_often(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))))
+"""
+
+
+def _in_a_process(file: Path, store: Path, most_bytes: int) -> list[Trace]:
+    command = [sys.executable, "-c", _LOADING, str(file), str(store), str(most_bytes)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, check=True)
+    return pickle.loads(done.stdout)
+
+
+@pytest.mark.parametrize("load", [_in_a_process, _load_often], ids=["processes", "threads"])
+def test_many_at_once(tmp_path: Path, load: Callable[[Path, Path, int], list[Trace]]) -> None:
     files = [mooncake(tmp_path / f"{turns}.jsonl", turns=turns) for turns in (3, 4)]
     expected, store = [load_trace(file) for file in files], tmp_path / "store"
     store.mkdir()
     load_trace(files[0], cache=TraceCache(store))
     room = int(1.5 * size_of(store)[1])  # one of both at a time
-    make: Executor = (
-        ThreadPoolExecutor(2) if kind == "threads" else ProcessPoolExecutor(2, mp_context=get_context("spawn"))
-    )
-    with make as pool:
-        for found, trace in zip(
-            pool.map(_load_often, map(str, files), [str(store)] * 2, [room] * 2), expected, strict=True
-        ):
+    with ThreadPoolExecutor(2) as pool:
+        for found, trace in zip(pool.map(load, files, [store] * 2, [room] * 2), expected, strict=True):
             assert all(other == trace for other in found)
     assert not list((store / "compiled").glob(".*"))
     assert size_of(store)[1] <= room

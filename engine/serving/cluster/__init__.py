@@ -10,14 +10,18 @@ from engine.serving.cluster.lockstep import in_lockstep
 from engine.serving.cluster.merge import WORKER_COLUMNS, merge_records, pass_ranges, within
 from engine.serving.cluster.routers import Router, make_router
 from engine.serving.cluster.server import Cluster
-from engine.serving.contract import Pooled, Server, ServerConfig
+from engine.serving.contract import PoolWorker, Server, ServerConfig
 from engine.timing.contract import PassTimeSource
+
+Pool = tuple[ServerConfig, Callable[[], Server]]
+"""Limits of a scheduler of a pool, and what makes a worker."""
 
 __all__ = [
     "NO_TIME",
     "WORKER_COLUMNS",
     "Cluster",
     "Disaggregated",
+    "Pool",
     "behind_router",
     "disaggregated",
     "in_lockstep",
@@ -42,11 +46,17 @@ def behind_router(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callab
 def disaggregated(
     knobs: Mapping[str, Any],
     timing: PassTimeSource,
-    prefill: ServerConfig,
-    decode: ServerConfig,
-    make: Callable[[ServerConfig], Server],
+    prefill: Pool,
+    decode: Pool,
 ) -> Disaggregated:
-    """The two pools that the knobs describe: ``prefill_replicas`` and ``replicas`` of what ``make`` gives."""
+    """The two pools that the knobs describe: ``prefill_replicas`` and ``replicas``.
+
+    Args:
+        knobs: complete.
+        timing: how long passes take.
+        prefill: the workers that compute prompts.
+        decode: the workers that decode.
+    """
     weight, block_size = knobs["router_overlap_weight"], knobs["block_size"]
 
     def router(name: str, workers: int, config: ServerConfig) -> Router:
@@ -54,10 +64,10 @@ def disaggregated(
 
     prompts, decodes = int(knobs["prefill_replicas"]), int(knobs["replicas"])
     return Disaggregated(
-        [cast(Pooled, make(prefill)) for _ in range(prompts)],
-        [cast(Pooled, make(decode)) for _ in range(decodes)],
-        (router(knobs["prefill_router"], prompts, prefill), router(knobs["router"], decodes, decode)),
-        decode,
+        [cast(PoolWorker, prefill[1]()) for _ in range(prompts)],
+        [cast(PoolWorker, decode[1]()) for _ in range(decodes)],
+        (router(knobs["prefill_router"], prompts, prefill[0]), router(knobs["router"], decodes, decode[0])),
+        decode[0],
         timing,
         Link(
             knobs["kv_bytes_per_token"],

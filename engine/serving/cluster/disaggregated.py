@@ -18,7 +18,7 @@ import numpy as np
 from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.replica import NEVER, Replica
 from engine.serving.cluster.routers import Router
-from engine.serving.contract import Columns, Finished, Pooled, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.contract import Columns, Finished, PoolWorker, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.record import check_fits
 from engine.timing.contract import PassTimeSource
 
@@ -49,6 +49,8 @@ TRANSFER_COLUMNS = (
     "index",
     "prefill_worker",
     "decode_worker",
+    "prefill_rank",
+    "decode_rank",
     "held_ns",
     "reserved_ns",
     "start_ns",
@@ -81,6 +83,8 @@ class _Request:
     prefill: int  # replica
     decode: int  # replica; -1 where it has no second token
     stage: _Stage
+    prefill_rank: int = -1  # -1: not known yet
+    decode_rank: int = -1
     received_ns: int | None = None
     cached_tokens: int = -1  # at the prefill worker
     missing: int = -1  # tokens that the decode worker lacks
@@ -113,7 +117,8 @@ class Disaggregated:
         prefill: the workers that compute prompts.
         decode: the workers that decode.
         routers: which worker of each pool gets a request. The decode worker is chosen when its prompt is computed, or
-            when it arrives where the destination reserves first.
+            when it arrives where the destination reserves first. A worker with ranks chooses one when it looks at the
+            request for the first time, and it waits for that one.
         config: limits of a decode worker, which has to be able to finish a request.
         timing: how long passes take.
         link: the way between the pools.
@@ -124,8 +129,8 @@ class Disaggregated:
 
     def __init__(
         self,
-        prefill: Sequence[Pooled],
-        decode: Sequence[Pooled],
+        prefill: Sequence[PoolWorker],
+        decode: Sequence[PoolWorker],
         routers: tuple[Router, Router],
         config: ServerConfig,
         timing: PassTimeSource,
@@ -192,6 +197,7 @@ class Disaggregated:
         holders = []
         if stage == _Stage.WAITING:
             self._waiting[state.decode].remove(index)
+            self._pools[state.decode].withdraw(index)
             self._in_flight[state.decode] -= 1
         elif state.decode >= 0:
             holders.append(state.decode)
@@ -235,6 +241,7 @@ class Disaggregated:
             state.stage = _Stage.OVER
             return [] if state.gone else [done]
         state.held_ns = now
+        state.prefill_rank = self._pools[state.prefill].rank_for(state.served)
         if state.gone:
             state.stage = _Stage.SENT
             self._drop(state, now)
@@ -245,14 +252,20 @@ class Disaggregated:
         return []
 
     def _reserve(self, number: int, now_ns: int) -> None:
-        """A decode worker between two passes: who waits for room, first come, first served."""
-        waiting = self._waiting[number]
-        while waiting:
-            state = self._requests[waiting[0]]
-            held = self._pools[number].reserve(state.served, now_ns)
+        """A decode worker between two passes: who waits for room on a rank of it, first come, first served there."""
+        server, full = self._pools[number], set[int]()
+        for index in list(self._waiting[number]):
+            state = self._requests[index]
+            if state.decode_rank < 0:  # it looks at the request for the first time
+                self._take_note(index, now_ns)
+                state.decode_rank = server.rank_for(state.served)
+            if state.decode_rank in full:
+                continue
+            held = server.reserve(state.served, now_ns)
             if held is None:
-                return
-            waiting.popleft()
+                full.add(state.decode_rank)
+                continue
+            self._waiting[number].remove(index)
             self._replicas[number].forget_plan()
             state.reserved_ns = now_ns
             state.missing = state.served.prompt_tokens - held
@@ -336,9 +349,8 @@ class Disaggregated:
             self._take_note(request.index, start_ns)
         self._tell(number, start_ns)
         if is_decode:
-            for index in self._waiting[number]:
-                self._take_note(index, start_ns)
-            self._reserve(number, start_ns)
+            if self._waiting[number]:
+                self._reserve(number, start_ns)
             if events and events[0].time_ns <= start_ns:  # what takes no time is there before the pass
                 starts[number] = bounds[number] = start_ns
                 return
@@ -418,10 +430,9 @@ class Disaggregated:
             if state.released_ns is None:
                 times[3] = None  # given up on the way
             tokens = state.served.prompt_tokens if self._link.whole else state.missing
-            decode = state.decode + prompts if state.decode >= 0 else -1
+            workers = state.prefill - self._decodes, state.decode + prompts if state.decode >= 0 else -1
+            ranks = state.prefill_rank, state.decode_rank
             known = [NO_TIME if time is None else time for time in (*times, admitted.get(index))]
-            rows.append(
-                (index, state.prefill - self._decodes, decode, *known, -1 if state.start_ns is None else tokens)
-            )
+            rows.append((index, *workers, *ranks, *known, -1 if state.start_ns is None else tokens))
         table = np.array(rows, np.int64).reshape(-1, len(TRANSFER_COLUMNS))
         return {name: table[:, position].copy() for position, name in enumerate(TRANSFER_COLUMNS)}

@@ -7,18 +7,18 @@ without a batch, which is no pass of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 import numpy as np
 
 from engine.serving.cluster.merge import merge_records
+from engine.serving.cluster.prices import PRICES, Price
 from engine.serving.cluster.routers import Router, make_router
-from engine.serving.contract import Batch, Finished, ServedRequest, Server, ServerRecord, Stepped
-from engine.timing.contract import PassTimeSource, decode_run
+from engine.serving.contract import Batch, Finished, Pooled, ServedRequest, Server, ServerRecord, Stepped
+from engine.timing.contract import PassTimeSource
 from engine.timing.hidden import gap_ns
 
 _NEVER = 1 << 62
-Price = Literal["slowest", "combined"]
 
 
 def in_lockstep(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable[[], Server]) -> Server:
@@ -36,7 +36,9 @@ def in_lockstep(knobs: Mapping[str, Any], timing: PassTimeSource, make: Callable
 class LockstepServer:
     """One engine of several ranks (see :class:`engine.serving.contract.Server`).
 
-    A rank that only decodes for a while is left alone for as long: what it took part in is told to it afterwards.
+    A rank that only decodes for a while is left alone for as long: what it took part in is told to it afterwards. With
+    ranks that are :class:`engine.serving.contract.Pooled` it is a worker of a pool; a rank on which nobody has room
+    takes part without a batch, and where that is so on all of them there is no step, and it is ``stalled``.
 
     Args:
         ranks: their schedulers, with one timing source that only this server asks.
@@ -53,10 +55,14 @@ class LockstepServer:
     ) -> None:
         self._ranks = [_Rank(rank) for rank in ranks]
         self._timing = timing
-        self._price, self._price_run = _PRICES[price]
+        self._price, self._price_run = PRICES[price]
         self._router = router
         self._in_flight = [0] * len(ranks)
-        self._rank_of: dict[int, int] = {}  # of each request in flight
+        self._rank_of: dict[int, int] = {}  # of each request that is in flight, or holds blocks here
+        self._keepers: set[int] = set()  # whose blocks are to stay held when they finish
+        self._kept: set[int] = set()  # who finished and holds blocks
+        self._is_pooled = all(isinstance(rank, Pooled) for rank in ranks)
+        self.stalled = False
         self._starts: list[int] = []  # of every step
         self._durations: list[int] = []
         self._next_ns = 0  # when the next step may start
@@ -74,23 +80,63 @@ class LockstepServer:
         Raises:
             GapscopeError: it can never fit the pool of a rank.
         """
-        number = self._router.choose(request, self._in_flight)
+        number = self.rank_for(request)
         self._disturb(number)
         self._ranks[number].server.receive(request, now_ns)
-        self._rank_of[request.index] = number
-        self._in_flight[number] += 1
+        if request.keeps_blocks:
+            self._keepers.add(request.index)
 
     def abort(self, index: int, now_ns: int) -> None:
-        """Drop a waiting or running request; a finished one is left alone."""
+        """Drop a waiting or running request; a finished one that holds nothing is left alone."""
         number = self._rank_of.pop(index, None)
         if number is not None:
             self._disturb(number)
             self._ranks[number].server.abort(index, now_ns)
+            self._in_flight[number] -= index not in self._kept
+            self._kept.discard(index)
+            self._keepers.discard(index)
+
+    # -- as a worker of a pool ---------------------------------------------------------------------------------
+
+    def rank_for(self, request: ServedRequest) -> int:
+        """See :class:`engine.serving.contract.PoolWorker`."""
+        number = self._rank_of.get(request.index)
+        if number is None:
+            number = self._rank_of[request.index] = self._router.choose(request, self._in_flight)
+            self._in_flight[number] += 1
+        return number
+
+    def withdraw(self, index: int) -> None:
+        """See :class:`engine.serving.contract.PoolWorker`."""
+        number = self._rank_of.pop(index, None)
+        if number is not None:
             self._in_flight[number] -= 1
+
+    def reserve(self, request: ServedRequest, now_ns: int) -> int | None:
+        """See :class:`engine.serving.contract.PoolWorker`."""
+        return self._pooled(self.rank_for(request)).reserve(request, now_ns)
+
+    def join(self, index: int, now_ns: int) -> None:
+        """See :class:`engine.serving.contract.PoolWorker`."""
+        self._pooled(self._rank_of[index]).join(index, now_ns)
+
+    def release(self, index: int, now_ns: int) -> None:
+        """See :class:`engine.serving.contract.PoolWorker`."""
+        if index in self._kept:
+            self._kept.remove(index)
+            self._pooled(self._rank_of.pop(index)).release(index, now_ns)
+
+    def _pooled(self, number: int) -> Pooled:
+        """A rank of a worker of a pool, about to change between two steps."""
+        self._disturb(number)
+        return cast(Pooled, self._ranks[number].server)
+
+    # -- steps -------------------------------------------------------------------------------------------------
 
     def advance(self, now_ns: int, until_ns: int | None) -> tuple[int, list[Finished]]:
         """Take steps until a request finishes or the next would start at or after ``until_ns``."""
         until = _NEVER if until_ns is None else until_ns
+        self.stalled = False
         ranks = [rank for rank in self._ranks if rank.server.has_work]
         if not ranks:
             raise ValueError("advance: nothing waits and nothing runs")
@@ -101,6 +147,8 @@ class LockstepServer:
             step = len(self._starts)
             together = min([rank.until for rank in ranks]) - step
             now_ns = self._go_on(ranks, together, now_ns, until) if together else self._one(ranks, now_ns)
+            if self.stalled:
+                return now_ns, []
             self._next_ns = now_ns
             step = len(self._starts)
             finished: list[Finished] = []
@@ -114,7 +162,7 @@ class LockstepServer:
                     rank.look(step, now_ns)
             ranks = [rank for rank in ranks if rank.server.has_work]
             for done in finished:
-                self._in_flight[self._rank_of.pop(done.index)] -= 1
+                self._leave(done.index)
             if not self.has_work:
                 self._woken = step
             if finished or now_ns >= until or not self.has_work:
@@ -153,6 +201,10 @@ class LockstepServer:
             else rank.server.schedule(now_ns)
             for rank in ranks
         ]
+        if self._is_pooled:
+            ranks, batches = self._with_room(ranks, batches, now_ns)
+            if self.stalled:
+                return now_ns
         restored = [0 if rank.until > step else rank.server.restore_ns for rank in ranks]
         duration = self._price(self._timing, batches, restored)
         for rank in ranks:
@@ -164,9 +216,37 @@ class LockstepServer:
         self._durations.append(duration)
         return now_ns + duration + gap_ns(self._timing, duration)
 
+    def _with_room(
+        self, ranks: Sequence[_Rank], batches: list[Batch], now_ns: int
+    ) -> tuple[Sequence[_Rank], list[Batch]]:
+        """Those ranks on which somebody has room, and their batches; the others sit the step out."""
+        for at, rank in enumerate(ranks):
+            if not _has_members(batches[at]):
+                batches[at] = rank.server.schedule(now_ns)
+                rank.sits_out = not _has_members(batches[at])
+        taking = [at for at, rank in enumerate(ranks) if not rank.sits_out]
+        self.stalled = not taking
+        if self.stalled:
+            for rank in ranks:
+                rank.sits_out = False
+        return [ranks[at] for at in taking], [batches[at] for at in taking]
+
+    def _leave(self, index: int) -> None:
+        """A request has finished."""
+        self._in_flight[self._rank_of[index]] -= 1
+        if index in self._keepers:
+            self._keepers.remove(index)
+            self._kept.add(index)
+        else:
+            del self._rank_of[index]
+
     def _settle(self, rank: _Rank) -> list[Finished]:
         """Tell a rank what it took part in; returns what finished there in the last step."""
         since, step = rank.since, len(self._starts)
+        if rank.sits_out:
+            rank.sits_out = False
+            rank.since = rank.until = step
+            return []
         if since < step:
             rank.server.skip(self._starts[since:step], self._durations[since:step])
             rank.steps += range(since, step)
@@ -184,15 +264,17 @@ class _Rank:
     """A scheduler, and for how long it only decodes.
 
     It was told of the steps before ``since``, and decodes until the step ``until`` with ``decoding`` requests, whose KV
-    sums are ``contexts`` from ``since`` on. ``steps`` are those it took part in.
+    sums are ``contexts`` from ``since`` on. ``steps`` are those it took part in; it ``sits_out`` the present one where
+    nobody has room.
     """
 
-    __slots__ = ("contexts", "decoding", "server", "since", "steps", "until")
+    __slots__ = ("contexts", "decoding", "server", "since", "sits_out", "steps", "until")
 
     def __init__(self, server: Stepped) -> None:
         self.server = server
         self.since = 0
         self.until = 0
+        self.sits_out = False
         self.decoding = 0
         self.contexts: list[int] = []
         self.steps: list[int] = []
@@ -207,43 +289,5 @@ class _Rank:
             self.contexts = list(self.server.contexts(count))
 
 
-_Pricing = Callable[[PassTimeSource, Sequence[Batch], Sequence[int]], int]
-"""What a step lasts with these batches, before which the ranks load for these times."""
-
-
-def _slowest(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
-    pass_ns = timing.pass_ns
-    return max([pass_ns(*batch) + loading for batch, loading in zip(batches, loading_ns, strict=True)])
-
-
-def _combined(timing: PassTimeSource, batches: Sequence[Batch], loading_ns: Sequence[int]) -> int:
-    prefills, new, read, decodes, context = zip(*batches, strict=True)
-    return timing.pass_ns(sum(prefills), sum(new), max(read), sum(decodes), max(context)) + max(loading_ns)
-
-
-_RunPricing = Callable[[PassTimeSource, Sequence[int], Sequence[Sequence[int]], int, int], Sequence[int]]
-"""What steps last in which the ranks decode so many requests each, with these KV sums ahead of each rank.
-
-At least those steps are priced that start before the last of the times, the first at the other.
-"""
-
-
-def _slowest_run(
-    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
-) -> Sequence[int]:
-    # A rank for itself is never later than all together, so none stops too soon.
-    own = [decode_run(timing, n, contexts, now_ns, until_ns)[1] for n, contexts in zip(decoding, ahead, strict=True)]
-    return [max(durations) for durations in zip(*own, strict=False)]
-
-
-def _combined_run(
-    timing: PassTimeSource, decoding: Sequence[int], ahead: Sequence[Sequence[int]], now_ns: int, until_ns: int
-) -> Sequence[int]:
-    most = [max(contexts) for contexts in zip(*ahead, strict=True)]
-    return decode_run(timing, sum(decoding), most, now_ns, until_ns)[1]
-
-
-_PRICES: dict[str, tuple[_Pricing, _RunPricing]] = {
-    "slowest": (_slowest, _slowest_run),
-    "combined": (_combined, _combined_run),
-}
+def _has_members(batch: Batch) -> bool:
+    return bool(batch[0] or batch[3])

@@ -6,6 +6,7 @@ from bisect import bisect_left
 from contextlib import suppress
 
 from engine.errors import GapscopeError
+from engine.serving.cluster.lockstep import LockstepServer
 from engine.serving.contract import Finished, ServedRequest, Server, Stepped
 from engine.timing.contract import PassTimeSource, decode_run
 from engine.timing.hidden import gap_ns
@@ -61,6 +62,7 @@ class Replica:
         """Run passes that start before a limit, until one finishes a request."""
         if self._stepped is None:
             self.ready_ns, finished = self.server.advance(start_ns, limit_ns)
+            self.stalled = isinstance(self.server, LockstepServer) and self.server.stalled
             return finished
         server, timing = self._stepped, self._timing
         self.stalled = False

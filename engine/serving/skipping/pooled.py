@@ -7,13 +7,14 @@ from collections import deque
 import numpy as np
 
 from engine.serving.contract import Batch, ServedRequest, ServerConfig, ServerRecord
+from engine.serving.one_rank import OneRank
 from engine.serving.skipping.pool import Run
 from engine.serving.skipping.request import ScheduledRequest
 from engine.serving.skipping.server import SkippingServer
 from engine.timing.contract import PassTimeSource
 
 
-class PooledSkippingServer(SkippingServer):
+class PooledSkippingServer(OneRank, SkippingServer):
     """See :class:`engine.serving.contract.Pooled`."""
 
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:

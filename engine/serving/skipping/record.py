@@ -62,7 +62,7 @@ def build_record(
         event_keys=event_keys,
         bursts=_bursts(stretches, verified),
         verify_width=config.speculation.width if config.speculation else 1,
-        **(host.record() if host else {}),
+        **(host.record() if host is not None else {}),
     )
 
 
