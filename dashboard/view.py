@@ -94,6 +94,10 @@ def _whole(text: str) -> int:
     return int(float(text))
 
 
+PRESET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*){0,2}")
+"""A preset, or an anchor of a store: a name, never a path out of it."""
+SOURCE_NAME = re.compile(rf"(analytic|anchor|table):{PRESET_NAME.pattern}(#[0-9]+)?")
+
 DEFAULT_PAGE = "verdict"
 PAGES: dict[str, str] = {
     "runs": "Runs",
@@ -105,6 +109,7 @@ PAGES: dict[str, str] = {
     "repeats": "Repeats",
     "tools": "Cross-tool",
     "passes": "Passes",
+    "timing": "Timing",
     "coverage": "Coverage",
     "cache_events": "Cache events",
     "ladder": "Ladder",
@@ -270,6 +275,29 @@ _TABLE: tuple[Param, ...] = (
     Param("pass_span", float, 20.0, "passes", "Length, s", low=1, high=1e6),
     Param("pass_rank", str, "", "passes", "Worker and rank", help="Of runs with several; others show what they have"),
     _scale("pass_y", "passes"),
+    Param(
+        "tim_run",
+        str,
+        "",
+        "timing",
+        "Measured passes of",
+        pattern=RUN_ID,
+        help="The run whose passes the sources are held against; a sweep covers more than a run does",
+    ),
+    Param(
+        "tim_with",
+        list,
+        (),
+        "timing",
+        "Sources besides the replays' own, up to three",
+        high=3,
+        pattern=SOURCE_NAME,
+        help="Analytic for a part of the presets, and anchors and tables of the store",
+    ),
+    Param("tim_model", str, "", "timing", "Model of the analytic sources", pattern=PRESET_NAME),
+    Param("tim_tp", int, 1, "timing", "Their GPUs (tp)", low=1, high=1024),
+    Param("tim_anchor", str, "", "timing", "Axes of", pattern=PRESET_NAME, help="An anchor of the store"),
+    _scale("tim_y", "timing", "linear"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
     Param("conv", str, "", "cache_events", "Conversation"),
     Param(
