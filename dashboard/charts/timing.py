@@ -50,7 +50,7 @@ def shared_support(measured: MeasuredPasses, chosen: Flags, sources: Drawn) -> t
         left = chosen & ~source.covered
         if left.any():
             share = style.percent(float(measured.duration_ns[left].sum()) / total)
-            said.append(f"{source.name} was not measured at {int(left.sum()):,} of them ({share} of the time)")
+            said.append(f"{source.name} does not cover {int(left.sum()):,} of them ({share} of the time)")
     words = f"{int(shared.sum()):,} of {int(chosen.sum()):,} measured passes are covered by every source and compared."
     return shared, words + (f" Left out: {'; '.join(said)}." if said else "")
 

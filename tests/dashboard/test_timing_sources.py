@@ -35,7 +35,7 @@ def test_errors_are_those_of_the_shared_passes() -> None:
     shared, words = shared_support(passes(), everything, [(ROLES[1], a), (ROLES[2], b)])
     assert shared.tolist() == [True, True, False, True]
     assert words == (
-        "3 of 4 measured passes are covered by every source and compared. Left out: b was not measured at 1 of them "
+        "3 of 4 measured passes are covered by every source and compared. Left out: b does not cover 1 of them "
         "(30.0 % of the time)."
     )
     first, mixed, *of_b = error_rows(passes(), everything, [a, b], shared)

@@ -88,7 +88,7 @@ def test_sources_stand_beside_each_other_on_what_all_of_them_cover(opened: Open,
     assert own.loc["decode_only", "left_out"] == 0
     assert own.loc["decode_only", "passes"] + left == len(rows)
     assert own.loc["decode_only", "median"] == pytest.approx(np.median(off), abs=0.003)  # of those left out as well
-    assert "Left out: replay: ample8 predicted was not measured at" in plain(words(app))
+    assert "Left out: replay: ample8 predicted does not cover" in plain(words(app))
     names_of = {trace.get("name") for chart in charts(app) for trace in chart["data"]}
     assert {"measured p50", "replay: ample8 predicted", "anchor:toy", "mean residual"} <= names_of
 
