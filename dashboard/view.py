@@ -113,6 +113,7 @@ PAGES: dict[str, str] = {
     "coverage": "Coverage",
     "cache_events": "Cache events",
     "ladder": "Ladder",
+    "alignment": "Alignment",
     "boundaries": "Boundaries",
     "request": "Request",
     "what_if": "What-if",
@@ -120,6 +121,13 @@ PAGES: dict[str, str] = {
 }
 """Pages by their name in the address bar."""
 
+_RUNG_WORDS = {
+    "1": "1 Reproduce",
+    "2": "2 Arithmetic",
+    "3": "3 Memory",
+    "4": "4 Per-role benches",
+    "5": "5 End to end",
+}
 _CLASS_WORDS = {"prefill_only": "prefill only", "mixed": "mixed", "decode_only": "decode only"}
 _METRIC_WORDS = {name: metric.label for name, metric in metrics.METRICS.items()}
 REQUEST_METRICS = tuple(name for name, metric in metrics.METRICS.items() if metric.source == "requests")
@@ -311,6 +319,20 @@ _TABLE: tuple[Param, ...] = (
     ),
     Param("ladder_check", str, "", "ladder", "Check"),
     Param("ladder_pass", int, -1, "ladder", "Pass (choose one above)", low=-1, high=1e9),
+    Param(
+        "align_tol",
+        float,
+        5.0,
+        "alignment",
+        "Tolerance, %",
+        help="How far a figure may be off, unless the noise of the measured side is more. There is no universal one.",
+        low=0,
+        high=100,
+    ),
+    Param("align_rung", str, "1", "alignment", "Rung", tuple(_RUNG_WORDS), words=_RUNG_WORDS),
+    Param("align_ahead", bool, False, "alignment", "Show figures that are not to be read yet"),
+    Param("align_part", str, "", "alignment", "Part", help="Of the measured run, by preset", pattern=PRESET_NAME),
+    Param("align_model", str, "", "alignment", "Model", help="Of the measured run, by preset", pattern=PRESET_NAME),
     Param("bnd_until", str, "e2e", "boundaries", "Up to the end of", ("e2e", "ttft"), words=_METRIC_WORDS),
     Param("bnd_tail", float, 90.0, "boundaries", "Tail from percentile", low=50, high=99.9),
     Param(

@@ -83,8 +83,8 @@ def checks(frame: Frame, found: Alignment, rung: Rung) -> Answer:
 
 
 def offs(rung: Rung, dark: bool) -> Figure | None:
-    """How far each check is off, over what is allowed; None where no check has both."""
-    shown = [check for check in rung.checks if check.off is not None and check.allowed is not None][::-1]
+    """How far each check is off, over what is allowed; None where no check has both. Exact ones are in the table."""
+    shown = [check for check in rung.checks if check.off is not None and check.allowed][::-1]
     if not shown:
         return None
     names = [_label(check) for check in shown]

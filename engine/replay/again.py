@@ -63,9 +63,7 @@ def why_not(bundle: Bundle) -> str:
             "prediction that the ladder leads from."
         )
     if not isinstance(lineage.get("config"), Mapping) or not lineage["config"]:
-        return (
-            f"Run {bundle.run_id} does not record its knobs: it was not made by this program, or before it kept them."
-        )
+        return f"Run {bundle.run_id} does not record the knobs it was made with."
     if not bundle.identity.value("trace", "digest"):
         return f"Run {bundle.run_id} does not record which trace it played."
     return ""

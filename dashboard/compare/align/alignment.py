@@ -63,8 +63,11 @@ class Alignment:
 
     @property
     def current(self) -> Rung:
-        """The rung to look at: the first that fails, else the first that could not be judged, else the last."""
+        """The rung to look at: the first while nobody played the replay again, then the lowest that fails, then the
+        lowest that could not be judged, then the last."""
         open_ = next((rung for rung in self.rungs if rung.verdict == "unknown"), None)
+        if open_ is self.rungs[0]:
+            return open_
         return self.first_failed or open_ or self.rungs[-1]
 
     @property

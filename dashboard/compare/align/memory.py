@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dashboard.compare.align.values import BOTH, MEASURED, Check, Verdict, held, unknown
+from dashboard.compare.align.values import BOTH, Check, Verdict, held, unknown
 from dashboard.store import Store
 from engine import knobs
 from engine.deployment import DTYPES, Deployment, deployment_of, preset_folders
@@ -62,7 +62,7 @@ def _pool(store: Store, measured: str, replay: str) -> list[Check]:
         taken = (not own and lineage.get("like") == measured) or str(source and source.source).startswith("assumed")
         why = "the replay takes it from the measured run's record: no model of memory is tested" if taken else ""
         needed = f"{name} in both records."
-        found.append(held(name, BOTH, want, have, unit, 0.0, why=why, needed=needed, decides=not taken))
+        found.append(held(name, BOTH, want, have, unit, 0.0, why=why, needed=needed, decides=False))
     return found
 
 
@@ -74,10 +74,10 @@ def _components(store: Store, measured: str, replay: str, presets: Presets, tole
         if deployment is None or log is None:
             lacking = [NEEDS_PRESETS] * (deployment is None) + [NEEDS_LOG] * (log is None or not log.lines)
             why = "nothing names the deployment" if deployment is None else "nothing is recorded of the engine's memory"
-            return [unknown("memory by component", MEASURED, why, " ".join(lacking))]
+            return [unknown("memory by component", BOTH, why, " ".join(lacking))]
         rows = compared(deployment, log, store.bundle(measured).identity, tolerance)
     except GapscopeError as error:
-        return [unknown("memory by component", MEASURED, str(error), "A deployment whose memory can be worked out.")]
+        return [unknown("memory by component", BOTH, str(error), "A deployment whose memory can be worked out.")]
     return [_check(row, log, tolerance) for row in rows]
 
 
@@ -103,9 +103,7 @@ def _check(row: ComparedRow, log: LoggedMemory, tolerance: float) -> Check:
     needed = NEEDS_LOG if row.state == NOT_LOGGED else ""
     decides = row.component in LEDGER
     unit = row.unit or "sequences"
-    return Check(
-        row.component, MEASURED, row.logged, row.predicted, unit, verdict, why, needed, tolerance, decides=decides
-    )
+    return Check(row.component, BOTH, row.logged, row.predicted, unit, verdict, why, needed, tolerance, decides=decides)
 
 
 def deployment_at(
@@ -122,8 +120,8 @@ def deployment_at(
         return deployment_of(knobs.resolve(known), folders)
     if not (presets.part and presets.model):
         return None
-    values = knobs.resolve({"part": presets.part, "model_preset": presets.model})
-    return deployment_of(values | _recorded(store.bundle(measured).identity), folders)
+    named = {"part": presets.part, "model_preset": presets.model}
+    return deployment_of(knobs.resolve({}) | named | _recorded(store.bundle(measured).identity), folders)
 
 
 def deployment_named(store: Store, replay: str) -> bool:

@@ -84,13 +84,10 @@ def held(
 ) -> Check:
     """A check that passes where the figure is no further off than the larger of tolerance and noise."""
     allowed = max(tolerance, noise or 0.0)
-    off = share_off(expected, found)
     if expected is None or found is None:
         verdict: Verdict = "unknown"
-    elif off is None:
-        verdict = "pass" if expected == found else "fail"
     else:
-        verdict = "pass" if abs(off) <= allowed else "fail"
+        verdict = "pass" if abs(found - expected) <= allowed * abs(expected) else "fail"
     if verdict == "unknown" and not why:
         why = "not recorded"
     return Check(name, side, expected, found, unit, verdict, why, needed, allowed, noise, n, decides)
