@@ -64,7 +64,8 @@ def domain_map(frame: Frame, store: Store, replay: Side, pass_class: str) -> tup
         columns,
         {replay.run_id: n},
         "A mark stands for the queries of a cell (half octaves of tokens, exact numbers of decode requests) with one "
-        "resolution, at their mean geometry; a mixed query has that of its worse part in both planes. Crosses are the points at which the timing was measured.",
+        "resolution, at their mean geometry; a mixed query has that of its worse part in both planes. Crosses are the "
+        "points at which the timing was measured.",
         first.not_recorded,
         empty=f"This replay asked for no {WORDS[pass_class]} pass.",
     )

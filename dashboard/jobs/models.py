@@ -16,7 +16,7 @@ from engine.timing.anchors.selection import anchor_model, target_of
 from engine.timing.anchors.source import allowed_of
 from engine.timing.anchors.target import Target, with_knobs
 from engine.timing.correction import correction_names
-from engine.timing.model_file import TABLE_KIND
+from engine.timing.model_file import KIND, TABLE_KIND
 from engine.timing.tables import table_model, table_names
 
 WITHOUT_MODEL = ("fixed", "analytic")
@@ -51,9 +51,10 @@ def model_of(
             run, _, phases = text.partition(":")
             passes.append(FitSource(find_bundle(stores, run), tuple(phases.split(",")) if phases else None))
         return fit(passes)
-    if not isinstance(own, dict):
+    if not isinstance(own, dict) or own.get("kind") != KIND:
         raise GapscopeError(
-            f"Run {base.run_id} holds no timing model: choose measured passes to fit one on, or set timing to fixed."
+            f"Run {base.run_id} holds no timing model that was fitted: choose measured passes to fit one on, or set "
+            "timing to fixed."
         )
     return own
 
