@@ -183,3 +183,14 @@ def error_rows(measured: MeasuredPasses, chosen: Flags, sources: Sequence[Asked]
                 )
             )
     return rows
+
+
+def nearest_on_decodes(measured: MeasuredPasses, chosen: Flags, sources: Sequence[Asked]) -> int | None:
+    """The place of the source with the smallest sum of absolute errors on decode-only passes; None without any."""
+    mine = chosen & (measured.classes == "decode_only")
+    off = [
+        float(np.abs(source.model_ns[mine] - measured.duration_ns[mine]).sum())
+        for source in sources
+        if source.model_ns is not None
+    ]
+    return int(np.argmin(off)) if off and mine.any() else None

@@ -9,7 +9,7 @@ from dashboard.charts import anchors, timing, timing_checks
 from dashboard.charts.draw import draw
 from dashboard.charts.style import ROLES
 from dashboard.frame import escape
-from dashboard.timing_sources import measured_passes, offered, other, own, preset_of
+from dashboard.timing_sources import measured_passes, nearest_on_decodes, offered, other, own, preset_of
 from dashboard.view import SOURCE_NAME
 from engine.deployment import model_names, preset_folders
 
@@ -76,7 +76,9 @@ if drawn:
     told = timing.errors(passes, chosen, drawn, shared, run)
     draw(frame, "errors", "Error of each source on the passes that all of them cover", told, note=words, sides=sides)
 
-for role, source in drawn[:1]:
+best = nearest_on_decodes(passes, shared, [source for _, source in drawn])
+if best is not None:
+    role, source = drawn[best]
     told, figure, words = timing_checks.skew(store, run, phases, source, role, frame.dark)
     draw(frame, "skew", "Do uneven KV lengths cost time?", told, figure, note=words, sides=sides)
 

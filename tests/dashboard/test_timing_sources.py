@@ -12,7 +12,7 @@ from dashboard.charts.style import ROLES
 from dashboard.charts.timing import shared_support
 from dashboard.compare.timing_regime import timing_regime
 from dashboard.store import Store
-from dashboard.timing_sources import Asked, MeasuredPasses, error_rows
+from dashboard.timing_sources import Asked, MeasuredPasses, error_rows, nearest_on_decodes
 from engine.timing.coverage import measured_points
 from engine.timing.model_file import ANCHOR_KIND, TABLE_KIND
 
@@ -46,6 +46,15 @@ def test_errors_are_those_of_the_shared_passes() -> None:
     assert (mixed.passes, mixed.total) == (1, 0.0)
     assert (of_b[0].left_out, of_b[0].left_out_share) == (1, 0.5)  # 30 of 60 ms
     assert of_b[1].total == pytest.approx(-0.25)
+
+
+def test_the_source_that_predicts_decodes_best() -> None:
+    everything = np.ones(4, bool)
+    a = source("a", [11.0, 18.0, 60.0, 40.0], [True] * 4)  # off by 33 ms in decodes
+    b = source("b", [15.0, 25.0, 35.0, 90.0], [True] * 4)  # off by 15 ms
+    assert nearest_on_decodes(passes(), everything, [a, b]) == 1
+    assert nearest_on_decodes(passes(), everything, []) is None
+    assert nearest_on_decodes(passes(), DECODE == "mixed", [a, b]) is None
 
 
 def test_a_class_that_nobody_shares_has_no_error() -> None:
