@@ -94,6 +94,11 @@ OWN: dict[str, list[Step]] = {
         *select("turn_by", "ttft", "cached_tokens"),
     ],
     "ladder": [*SHARED[:6], *select("ladder_number", "e2e.p99", "hit_ratio.tokens"), *select("ladder_check", "loop")],
+    "alignment": [
+        *SHARED[2:6],
+        *number("align_tol", 12, 5),
+        *select("align_rung", "5", "4", "3", "2", "1"),
+    ],
     "boundaries": [
         *SHARED[:6],
         *select("bnd_until", "ttft", "e2e"),

@@ -6,7 +6,7 @@ import numpy as np
 
 from dashboard.compare.align.values import BOTH, Check, held, unknown
 from dashboard.metrics import Population
-from dashboard.pricing import Priced, priced
+from dashboard.pricing import Priced, priced, rebuilt
 from dashboard.queries import passes
 from dashboard.store import Store
 from engine.identity import NOT_APPLICABLE, Identity
@@ -26,13 +26,14 @@ def checks(
         return (unknown("passes", BOTH, "the measured run recorded no passes", "Passes (FPM) of the measured run."),)
     if said := circular(store, measured, replay, population):
         return (unknown("passes", BOTH, said, "A timing model that rests on other passes than those it is judged by."),)
+    timing, why = rebuilt(store, replay)
     found = priced(store, measured, replay)
-    if found is None:
+    if timing is None or found is None:
         return (
             unknown(
                 "passes",
                 BOTH,
-                "the replay records no timing that could price the measured passes",
+                why,
                 "A replay with its timing model, or whose measured run is in the stores.",
             ),
         )
