@@ -162,7 +162,13 @@ def _forget_upload(folder: Path) -> None:
     shutil.rmtree(folder / "upload", ignore_errors=True)
 
 
-DOING = {"replay": _replay, "import": importing.run, "attach": importing.run_attach, "ladder": _ladder, "again": again.run}
+DOING = {
+    "replay": _replay,
+    "import": importing.run,
+    "attach": importing.run_attach,
+    "ladder": _ladder,
+    "again": again.run,
+}
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1])))

@@ -68,8 +68,8 @@ if rung.number == 3:
     log = st.file_uploader("The engine's start-up log: its figures of memory are kept, no line of it", key="_align_log")
     if log is not None and st.button("Keep its figures", key="keep-log"):
         try:
-            lines = log.getvalue().decode("utf-8", "replace").splitlines()
-            keep_memory_log(read_memory_log(lines), frame.measured.run_id, roots[-1])
+            told = read_memory_log(line.decode("utf-8", "replace") for line in log)
+            keep_memory_log(told, frame.measured.run_id, roots[-1])
             st.rerun()
         except GapscopeError as error:
             st.error(escape(str(error)))

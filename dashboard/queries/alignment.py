@@ -24,6 +24,11 @@ def busy(store: Store, run_id: str, span: Span) -> Result:
     return store.query("alignment_busy", span.params(), runs={"run": run_id})
 
 
+def edges(store: Store, run_id: str, span: Span) -> float:
+    """Time outside the span of the requests in flight in it, as a share of their time inside; 0 without any."""
+    return float(store.query("alignment_edges", span.params(), runs={"run": run_id}).one()["edges"] or 0.0)
+
+
 def busy_lanes(store: Store, run_id: str, span: Span) -> Result:
     """One row: ``lanes`` that sent anything, and ``busy_lanes`` with a request in flight, on average over the span."""
     return store.query("alignment_lanes", span.params(), runs={"run": run_id})

@@ -33,6 +33,9 @@ def checks(
         if row.state == "not comparable":
             found.append(unknown(name, BOTH, row.reason, unit=key.unit, n=row.replay.n))
             continue
+        if not row.measured.n or not row.replay.n:
+            found.append(unknown(name, BOTH, "a side has no success in this population", unit=key.unit))
+            continue
         noise = None
         if row.noise is not None and row.measured.value:
             noise = max(abs(end) for end in row.noise.relative(row.measured.value) or (0.0,))
