@@ -49,7 +49,7 @@ PAIRS = (
     ("tight8", "ample8"),
 )
 PARTS = ("h100-sxm", "h200-sxm", "b200-sxm")
-CAPTURES = {
+CAPTURES: dict[str, dict[str, Any]] = {
     "qwen3-32b_vllm0.20.1_tp1": {"model_preset": "qwen3-32b"},
     "dsv4-flash_tp1_ep4_dp4_recipe": {
         "model_preset": "deepseek-v4-flash",
@@ -98,6 +98,12 @@ def lines(name: str, by: str, rows: PassRows, told: Floats, where: Any = None) -
             )
 
 
+def drift(rows: PassRows, told: Floats, passes: int = 50) -> Floats:
+    """Measured over predicted time of each stretch of passes: how fast the machine was just then."""
+    stretch = np.arange(len(rows)) // passes
+    return np.asarray((np.bincount(stretch, rows.duration_ns) / np.bincount(stretch, told))[stretch])
+
+
 def priced(timing: Any, rows: PassRows) -> Floats:
     """Nanoseconds of each row."""
     return np.asarray(timing.explain(queries(rows)).total_ns.astype(np.float64))
@@ -119,6 +125,7 @@ def recordings(pairs: Sequence[tuple[str, str]]) -> None:
         told = priced(fitted, asked)
         lines(name, "fpm", asked, told)
         lines(name, "fpm, its level taken out", asked, told * asked.duration_ns.sum() / told.sum())
+        lines(name, "fpm, level of each 50 passes taken out", asked, told * drift(asked, told))
         warm = FitSource(target, ("warmup",))
         lines(
             name,
@@ -135,7 +142,8 @@ def recordings(pairs: Sequence[tuple[str, str]]) -> None:
 def skews(named: Sequence[Bundle]) -> None:
     """What the variance of KV lengths explains, of passes that only decode."""
     print(
-        "\n## Uneven KV lengths\n\n| run | passes | alpha | 95 % | adds to a pass | explains of the rest |\n|---|---|---|---|---|---|"
+        "\n## Uneven KV lengths\n\n| run | passes | alpha | 95 % | adds to a pass | explains of the rest |"
+        "\n|---|---|---|---|---|---|"
     )
     for bundle in named:
         source = FitSource(bundle)
@@ -146,7 +154,8 @@ def skews(named: Sequence[Bundle]) -> None:
             continue
         interval = f"{found.low:+.2f} .. {found.high:+.2f}"
         print(
-            f"| {bundle.run_id} | {found.passes:,} | {found.alpha:+.2f} | {interval} | {found.share:+.1%} | {found.explained:.1%} |"
+            f"| {bundle.run_id} | {found.passes:,} | {found.alpha:+.2f} | {interval} | {found.share:+.1%} | "
+            f"{found.explained:.1%} |"
         )
 
 
@@ -185,7 +194,7 @@ def capture(name: str, folder: Path, store: Path) -> Bundle:
         print("No real segment: every second geometry of the sweep is held out.")
     print(f"\n{HEAD}")
     lines(name, "linear", real, linear(sweep, real))
-    lineage = [{"run_id": bundle.run_id, "kind": "sweep", "phases": None, "tables": {}}]
+    lineage: list[dict[str, Any]] = [{"run_id": bundle.run_id, "kind": "sweep", "phases": None, "tables": {}}]
     model = fit_rows(replace(sweep, source=np.zeros(len(sweep), np.int64)), lineage)
     timing = build_timing(knob_table.resolve({}), model)
     times = timing.explain(queries(real))
@@ -193,6 +202,8 @@ def capture(name: str, folder: Path, store: Path) -> Bundle:
     inside = covered(times, "interpolated")
     lines(name, "fpm", real, told)
     lines(name, "fpm, inside its domain", real, told, inside)
+    beyond = build_timing(knob_table.resolve({"on_refused": "extrapolate"}), model)
+    lines(name, "fpm, extrapolating", real, priced(beyond, real))
     identity = {"model_path": str(bundle.identity.value("model", "name"))}
     cell = Cell(identity, *points_of(sweep), {"parquet_sha256": ""})
     table = build_timing(knob_table.resolve({"timing": "table", "on_refused": "abort"}), table_model(cell, "sweep"))

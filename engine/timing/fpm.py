@@ -278,9 +278,8 @@ class FpmTiming:
             price = np.where(place.inside, price, held)
         price = price * place.ratio
         resolution = np.where(place.inside, INTERPOLATED, self._outside).astype(np.int8)
-        codes, where = np.unique(place.code, return_inverse=True)
-        names = ["prefill " + _among("prefill", self._placing["prefill"].sites_of(int(code))) for code in codes]
-        where = where.reshape(-1)
+        where = place.which.copy()
+        names = ["prefill " + _among("prefill", self._placing["prefill"].sites_of(int(code))) for code in place.codes]
         found, ns = self._measured_prefill(prompts, tokens, kv)
         if len(found):
             price[found], resolution[found], where[found] = ns, EXACT, len(names)
@@ -345,10 +344,9 @@ class FpmTiming:
             price = self._surface.decode(batch, kv.astype(float))
         else:
             price = self._surface.decode(place.batch, place.x * place.batch)
-        codes, where = np.unique(place.code, return_inverse=True)
-        among = ["decode " + _among("decode", self._placing["decode"].sites_of(int(code))) for code in codes]
+        among = ["decode " + _among("decode", self._placing["decode"].sites_of(int(code))) for code in place.codes]
         numbers = np.array([names.setdefault(name, len(names)) for name in among], np.int64)
-        return price * place.ratio, numbers[where.reshape(-1)]
+        return price * place.ratio, numbers[place.which]
 
     def _placing_of(self, part: str) -> Placing:
         if part not in self._placing:

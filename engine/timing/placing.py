@@ -23,14 +23,18 @@ IN_DOUBT = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """n places: interpolated ratio, whether inside the domain, the geometry read at, and which sites as a code."""
+    """n places: interpolated ratio, whether inside the domain, and the geometry read at.
+
+    ``codes`` are the sites that occur (:meth:`Placing.sites_of`), ``which`` says of each place the one of them.
+    """
 
     ratio: Floats
     inside: npt.NDArray[np.bool_]
     batch: Ints
     x: Floats
     context: Floats
-    code: Ints
+    codes: Ints
+    which: Ints
 
 
 class Placing:
@@ -79,9 +83,12 @@ class Placing:
             pair, at_batch[some], at_x[some], at_context[some] = self._nearest(batch[some], x[some], context[some])
             quad[some] = np.concatenate([pair, np.full_like(pair, -1)], axis=1)
         ratio = self._ratio(quad, at_batch, at_x, at_context)
-        code = ((quad[:, 0] + 1) * self._width + quad[:, 1] + 1) * self._width
-        code = (code + quad[:, 2] + 1) * self._width + quad[:, 3] + 1
-        return Places(ratio, inside, at_batch, at_x, at_context, code)
+        width = self._width
+        lower, at_lower = distinct((quad[:, 0] + 1) * width + quad[:, 1] + 1)
+        upper, at_upper = distinct((quad[:, 2] + 1) * width + quad[:, 3] + 1)
+        pairs, which = distinct(at_lower * len(upper) + at_upper)
+        codes = lower[pairs // len(upper)] * width * width + upper[pairs % len(upper)]
+        return Places(ratio, inside, at_batch, at_x, at_context, codes, which)
 
     def sites_of(self, code: int) -> list[Any]:
         """The sites that a code stands for, each once."""
