@@ -51,6 +51,11 @@ def number(key: str, *values: float) -> list[Step]:
     ]
 
 
+def _recorded() -> list[str]:
+    """The sweep and a recording of the samples, by their ids."""
+    return [next((ROOT / "sample_runs").glob(f"{name}-????????????")).name for name in ("fpm_sweep", "ample8")]
+
+
 SHARED: list[Step] = [
     *select("pop", "matched", "complete"),
     *select("phase", "all", "profile"),
@@ -81,6 +86,7 @@ OWN: dict[str, list[Step]] = {
         *select("pass_y", "linear", "log"),
         *number("pass_from", 60, 0),
     ],
+    "timing": [*SHARED[2:4], *select("tim_y", "log", "linear"), *select("tim_run", *_recorded())],
     "coverage": select("cov", "mixed", "prefill_only", "decode_only"),
     "cache_events": [*SHARED[:4], *select("conv", "s0014", "s0010")],
     "request": [
@@ -88,6 +94,11 @@ OWN: dict[str, list[Step]] = {
         *select("turn_by", "ttft", "cached_tokens"),
     ],
     "ladder": [*SHARED[:6], *select("ladder_number", "e2e.p99", "hit_ratio.tokens"), *select("ladder_check", "loop")],
+    "alignment": [
+        *SHARED[2:6],
+        *number("align_tol", 12, 5),
+        *select("align_rung", "5", "4", "3", "2", "1"),
+    ],
     "boundaries": [
         *SHARED[:6],
         *select("bnd_until", "ttft", "e2e"),

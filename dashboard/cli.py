@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dashboard.cli_align import add_align
 from dashboard.cli_source import add_source
 from dashboard.cli_tools import add_tools
 from dashboard.hypotheses.command import add_hypothesis
@@ -61,6 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     engine_cli.register(commands, show_ladder)
     _ladder(commands)
     _compare(commands)
+    add_align(commands)
     add_tools(commands)
     add_source(commands)
     _runs(commands)

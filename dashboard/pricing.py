@@ -22,26 +22,31 @@ INSIDE = tuple(RESOLUTIONS.index(name) for name in ("exact", "interpolated"))
 
 
 def timing_of(store: Store, run_id: str) -> PassTimeSource | None:
-    """The timing that a replay used, rebuilt from its lineage; None where the run does not record it."""
+    """The timing that a replay used, rebuilt from its lineage; None where that cannot be done (:func:`rebuilt`)."""
+    return rebuilt(store, run_id)[0]
 
-    def build() -> PassTimeSource | None:
+
+def rebuilt(store: Store, run_id: str) -> tuple[PassTimeSource | None, str]:
+    """The timing that a replay used, rebuilt from its lineage; or why it cannot be, as a sentence."""
+
+    def build() -> tuple[PassTimeSource | None, str]:
         lineage = store.bundle(run_id).lineage
         config, timing = lineage.get("config"), lineage.get("timing") or {}
         if not config or (config.get("timing") == "fpm" and not timing.get("model")):
-            return None
-        model = timing.get("model")
-        if config.get("timing") == "measured":
-            try:
+            return None, f"The record of {run_id} holds no timing."
+        try:
+            model = timing.get("model")
+            if config.get("timing") == "measured":
                 model = model_for(store.bundle(run_id), store.roots)
-            except GapscopeError:
-                return None  # the measured run lies in none of the stores
-        known = {name: value for name, value in config.items() if name in knobs.BY_NAME}
-        # A curve is drawn beyond the domain as well, whatever the replay was told to do there.
-        values = knobs.resolve(known | {"on_refused": "clamp"} if known.get("on_refused") == "abort" else known)
-        # A curve has no order of its own either.
-        return build_timing(values | {"measured_match": "geometry"}, model, preset_folders(store.roots))
+            known = {name: value for name, value in config.items() if name in knobs.BY_NAME}
+            # A curve is drawn beyond the domain as well, whatever the replay was told to do there.
+            values = knobs.resolve(known | {"on_refused": "clamp"} if known.get("on_refused") == "abort" else known)
+            # A curve has no order of its own either.
+            return build_timing(values | {"measured_match": "geometry"}, model, preset_folders(store.roots)), ""
+        except GapscopeError as error:  # a run or a preset that it rests on lies in none of the stores
+            return None, str(error)
 
-    found: PassTimeSource | None = store.remember(("timing", run_id), build)
+    found: tuple[PassTimeSource | None, str] = store.remember(("timing", run_id), build)
     return found
 
 

@@ -94,6 +94,10 @@ def _whole(text: str) -> int:
     return int(float(text))
 
 
+PRESET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*){0,2}")
+"""A preset, or an anchor of a store: a name, never a path out of it."""
+SOURCE_NAME = re.compile(rf"(analytic|anchor|table):{PRESET_NAME.pattern}(#[0-9]+)?")
+
 DEFAULT_PAGE = "verdict"
 PAGES: dict[str, str] = {
     "runs": "Runs",
@@ -105,9 +109,11 @@ PAGES: dict[str, str] = {
     "repeats": "Repeats",
     "tools": "Cross-tool",
     "passes": "Passes",
+    "timing": "Timing",
     "coverage": "Coverage",
     "cache_events": "Cache events",
     "ladder": "Ladder",
+    "alignment": "Alignment",
     "boundaries": "Boundaries",
     "request": "Request",
     "what_if": "What-if",
@@ -115,6 +121,13 @@ PAGES: dict[str, str] = {
 }
 """Pages by their name in the address bar."""
 
+_RUNG_WORDS = {
+    "1": "1 Reproduce",
+    "2": "2 Arithmetic",
+    "3": "3 Memory",
+    "4": "4 Per-role benches",
+    "5": "5 End to end",
+}
 _CLASS_WORDS = {"prefill_only": "prefill only", "mixed": "mixed", "decode_only": "decode only"}
 _METRIC_WORDS = {name: metric.label for name, metric in metrics.METRICS.items()}
 REQUEST_METRICS = tuple(name for name, metric in metrics.METRICS.items() if metric.source == "requests")
@@ -270,6 +283,29 @@ _TABLE: tuple[Param, ...] = (
     Param("pass_span", float, 20.0, "passes", "Length, s", low=1, high=1e6),
     Param("pass_rank", str, "", "passes", "Worker and rank", help="Of runs with several; others show what they have"),
     _scale("pass_y", "passes"),
+    Param(
+        "tim_run",
+        str,
+        "",
+        "timing",
+        "Measured passes of",
+        pattern=RUN_ID,
+        help="The run whose passes the sources are held against; a sweep covers more than a run does",
+    ),
+    Param(
+        "tim_with",
+        list,
+        (),
+        "timing",
+        "Sources besides the replays' own, up to three",
+        high=3,
+        pattern=SOURCE_NAME,
+        help="Analytic for a part of the presets, and anchors and tables of the store",
+    ),
+    Param("tim_model", str, "", "timing", "Model of the analytic sources", pattern=PRESET_NAME),
+    Param("tim_tp", int, 1, "timing", "Their GPUs (tp)", low=1, high=1024),
+    Param("tim_anchor", str, "", "timing", "Axes of", pattern=PRESET_NAME, help="An anchor of the store"),
+    _scale("tim_y", "timing", "linear"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
     Param("conv", str, "", "cache_events", "Conversation"),
     Param(
@@ -283,6 +319,20 @@ _TABLE: tuple[Param, ...] = (
     ),
     Param("ladder_check", str, "", "ladder", "Check"),
     Param("ladder_pass", int, -1, "ladder", "Pass (choose one above)", low=-1, high=1e9),
+    Param(
+        "align_tol",
+        float,
+        5.0,
+        "alignment",
+        "Tolerance, %",
+        help="How far a figure may be off, unless the noise of the measured side is more. There is no universal one.",
+        low=0,
+        high=100,
+    ),
+    Param("align_rung", str, "1", "alignment", "Rung", tuple(_RUNG_WORDS), words=_RUNG_WORDS),
+    Param("align_ahead", bool, False, "alignment", "Show figures that are not to be read yet"),
+    Param("align_part", str, "", "alignment", "Part", help="Of the measured run, by preset", pattern=PRESET_NAME),
+    Param("align_model", str, "", "alignment", "Model", help="Of the measured run, by preset", pattern=PRESET_NAME),
     Param("bnd_until", str, "e2e", "boundaries", "Up to the end of", ("e2e", "ttft"), words=_METRIC_WORDS),
     Param("bnd_tail", float, 90.0, "boundaries", "Tail from percentile", low=50, high=99.9),
     Param(

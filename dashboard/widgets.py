@@ -117,7 +117,7 @@ def open_link(page: str) -> None:
 SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
     "Compare": ("verdict", "identity", "source", "cohort", "percentiles", "repeats", "tools"),
-    "Mechanism": ("passes", "coverage", "cache_events", "boundaries", "request", "ladder"),
+    "Mechanism": ("passes", "timing", "coverage", "cache_events", "boundaries", "request", "ladder", "alignment"),
     "Explore": ("what_if", "ledger"),
 }
 

@@ -28,7 +28,9 @@ KNOT = ("#77777F", "#9A9AA2")
 def domain_map(frame: Frame, store: Store, replay: Side, pass_class: str) -> tuple[Answer, Figure, str]:
     """Measured knots (crosses) under the queries (marks, larger with more modelled time, coloured by resolution)."""
     planes = coverage.PLANES[pass_class]
-    results = [(plane, coverage.query_map(store, replay.run_id, pass_class, plane)) for plane in planes]
+    ranks, combined = _layout(replay)
+    asked = ranks if combined else 1
+    results = [(plane, coverage.query_map(store, replay.run_id, pass_class, plane, asked)) for plane in planes]
     panels, tables, knots = [], [], {plane: _knots(store, replay, pass_class, plane) for plane in planes}
     for plane, result in results:
         if result.not_recorded or not len(result):
@@ -62,7 +64,8 @@ def domain_map(frame: Frame, store: Store, replay: Side, pass_class: str) -> tup
         columns,
         {replay.run_id: n},
         "A mark stands for the queries of a cell (half octaves of tokens, exact numbers of decode requests) with one "
-        "resolution, at their mean geometry. Crosses are the points at which the timing was measured.",
+        "resolution, at their mean geometry; a mixed query has that of its worse part in both planes. Crosses are the "
+        "points at which the timing was measured.",
         first.not_recorded,
         empty=f"This replay asked for no {WORDS[pass_class]} pass.",
     )
@@ -85,7 +88,20 @@ def _knots(store: Store, replay: Side, pass_class: str, plane: str) -> tuple[np.
     points = measured_points(model, timing.get("composition"))[plane]
     names = ("kv_per_request", "batch") if plane == "decode" else ("new_tokens", "kv_per_prompt")
     x, y = (np.array(points[name], np.float64) for name in names)
-    return x, y
+    ranks, combined = _layout(replay)
+    return x, y / ranks if plane == "decode" and not combined else y
+
+
+def _layout(replay: Side) -> tuple[int, bool]:
+    """Attention-DP ranks that an anchor's batches are spread over, and whether a query is about all of them.
+
+    An anchor counts the requests of all ranks; every other source looks a query up as it is.
+    """
+    lineage = replay.bundle.lineage
+    if (lineage.get("timing") or {}).get("kind") != "anchor":
+        return 1, False
+    config = lineage.get("config") or {}
+    return config.get("attention_dp", 1), config.get("dp_price") == "combined"
 
 
 def _words(replay: Side, knots: dict[str, tuple[np.ndarray, np.ndarray]]) -> str:

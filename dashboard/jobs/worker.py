@@ -6,6 +6,7 @@ Jobs take turns: a worker waits until every job asked for before it has ended. W
 * ``{"do": "import", "path": PATH, "skip_bad_rows": BOOL}``: import the files in ``upload/``, or those at the path,
 * ``{"do": "attach", "run": RUN, "path": PATH, "clock": CLOCK}``: lay an engine's passes and KV events under a run,
 * ``{"do": "ladder", "measured": RUN, "base": RUN}``: build the rungs between a prediction and a measured run,
+* ``{"do": "again", "replay": RUN}``: play a replay again and compare, which writes no run,
 
 each with a ``title`` and the folders of the ``stores``.
 """
@@ -24,15 +25,14 @@ from types import FrameType
 from typing import Any
 
 from dashboard import jobs
-from dashboard.jobs import importing
+from dashboard.jobs import again, importing
+from dashboard.jobs.models import model_of
 from engine import knobs as knob_table
 from engine.bundle import Bundle, find_bundle, measured_runs, slugify
 from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.ladder import build_ladder
 from engine.replay import Canceled, knobs_from_run, played_trace, replay
-from engine.timing import FitSource, fit, model_for
-from engine.timing.anchors.selection import anchor_model
 from engine.traces.cache import TraceCache
 
 WALL_LIMIT_S = 3600
@@ -96,7 +96,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
     base.require_intact()
     values = knob_table.resolve(spec["changes"], knobs_from_run(base))
     like = base if base.kind == "measured" else (_found(stores, base.lineage.get("like")) or base)
-    model = _model(base, stores, spec.get("fit") or (), values)
+    model = model_of(base, stores, spec.get("fit") or (), values)
     trace = played_trace(base, stores, TraceCache(store))
     span_s = values["duration_s"] and values["warmup_s"] + values["duration_s"] + values["grace_s"]
     turns = sum(len(conversation.turns) for play in trace.plays for conversation in play.conversations)
@@ -130,31 +130,6 @@ def _found(stores: Sequence[Path], run_id: str | None) -> Bundle | None:
         return None  # the run that the base stands for lies elsewhere
 
 
-def _model(
-    base: Bundle, stores: Sequence[Path], sources: Sequence[str], values: Mapping[str, Any]
-) -> dict[str, Any] | None:
-    """The model of the base replay or one that the knobs or the job name, or recorded passes as they are."""
-    timing = values["timing"]
-    if timing in ("fixed", "analytic"):
-        return None
-    if timing == "measured":
-        return model_for(base, stores)
-    if timing == "anchor":
-        return anchor_model(values, base, stores)
-    if sources:
-        named = []
-        for text in sources:
-            run, _, phases = text.partition(":")
-            named.append(FitSource(find_bundle(stores, run), tuple(phases.split(",")) if phases else None))
-        return fit(named)
-    model = (base.lineage.get("timing") or {}).get("model")
-    if not isinstance(model, dict):
-        raise GapscopeError(
-            f"Run {base.run_id} holds no timing model: choose measured passes to fit one on, or set timing to fixed."
-        )
-    return model
-
-
 def _ladder(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
     """Every rung with its run, or with the reason why it could not be built; the latter is worth another try."""
     stores = [Path(text) for text in spec["stores"]]
@@ -182,7 +157,13 @@ def _forget_upload(folder: Path) -> None:
     shutil.rmtree(folder / "upload", ignore_errors=True)
 
 
-DOING = {"replay": _replay, "import": importing.run, "attach": importing.run_attach, "ladder": _ladder}
+DOING = {
+    "replay": _replay,
+    "import": importing.run,
+    "attach": importing.run_attach,
+    "ladder": _ladder,
+    "again": again.run,
+}
 
 if __name__ == "__main__":
     sys.exit(main(Path(sys.argv[1])))

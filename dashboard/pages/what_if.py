@@ -2,16 +2,22 @@
 
 from typing import Any
 
+import pyarrow as pa
 import streamlit as st
 
 from dashboard import jobs, widgets
 from dashboard.charts import joblist
+from dashboard.charts.tables import column_config
+from dashboard.charts.timing_regime import axis_columns, axis_row, telling
 from dashboard.frame import escape
-from dashboard.jobs import what_if
+from dashboard.jobs import models, what_if
 from dashboard.view import KNOB_PREFIX
+from engine.errors import GapscopeError
 from engine.knobs import GROUPS, KNOBS, Knob, resolve
 
 COLUMNS = 4
+OPEN = ("client", "scheduler", "capacity", "timing")
+"""Groups that are open before anything is changed; that of the deployment, where passes are priced from one."""
 
 widgets.entered()
 store, roots = widgets.store(), widgets.roots()
@@ -35,8 +41,19 @@ def control(knob: Knob, value: Any) -> Any:
     said = ("on" if value else "off") if knob.type is bool else f"{value:g}" if knob.type is float else str(value)
     words = f"{knob.help}. Expected: {knob.expectation()}."
     unit = f" {knob.unit}" if knob.unit and not knob.name.endswith(f"_{knob.unit}") and knob.unit != knob.name else ""
-    label = f"{knob.name}, now {said}{unit}"  # without markup: assistive tools read it as it stands
-    return widgets.control(KNOB_PREFIX + knob.name, default=value, label=label, help=words, flat=False)
+    label = f"{knob.name}, now {said or 'none'}{unit}"  # without markup: assistive tools read it as it stands
+    options = None
+    if knob.name in named:  # a name that the store lacks stays, and the page says what is wrong with it
+        key = KNOB_PREFIX + knob.name
+        asked = st.session_state.get(key) or st.query_params.get(key, "")
+        options = list(dict.fromkeys(["", value, asked, *named[knob.name]]))
+    return widgets.control(KNOB_PREFIX + knob.name, options=options, default=value, label=label, help=words, flat=False)
+
+
+def of_deployment() -> bool:
+    """Whether passes are, or may be, priced from a named deployment."""
+    state = {name: st.session_state.get(KNOB_PREFIX + name, now[name]) for name in ("timing", "on_refused")}
+    return state["timing"] in ("analytic", "anchor", "table") or state["on_refused"] == "analytic"
 
 
 in_pair = [one for one in (*(st.session_state.get("r") or ()), st.session_state.get("m")) if one in known]
@@ -46,6 +63,7 @@ with left:
     if place := next((entry.place for entry in entries if entry.run_id == base_id), ""):
         st.caption(f"This run is {escape(place)}: its knobs are kept, what it took from the measurement is not.")
 base = store.bundle(base_id)
+named = models.choices(roots)
 now = what_if.base_values(base)
 stuck = what_if.problem(base, roots)
 if stuck:
@@ -61,13 +79,14 @@ with right:
         )
 
 run_bar = st.container(border=True, key="run-bar", horizontal=True, vertical_alignment="center")
+problems = st.container()
 job_list = st.container()
 
 values: dict[str, Any] = {}
 for group, title in GROUPS.items():
     knobs = [knob for knob in KNOBS if knob.group == group]
     changed_here = any(st.session_state.get(KNOB_PREFIX + one.name, now[one.name]) != now[one.name] for one in knobs)
-    shown = changed_here or group in ("client", "scheduler", "capacity")
+    shown = changed_here or group in OPEN or (group == "deployment" and of_deployment())
     with st.expander(title, expanded=shown, key=f"group-{group}"):
         for first in range(0, len(knobs), COLUMNS):
             columns = st.columns(COLUMNS, vertical_alignment="bottom")
@@ -76,15 +95,35 @@ for group, title in GROUPS.items():
                     values[knob.name] = control(knob, now[knob.name])
 
 changed = what_if.changes(values, now)
-resolve(changed, now)  # a contradiction is said here, before a process starts
+refused, resolved = "", None
+try:
+    resolved = resolve(changed, now)  # a contradiction is said here, before a process starts
+    priced = bool(fit) or what_if.holds_model(base) or values["timing"] != "fpm"
+    if priced and not stuck:
+        refused = models.refusal(base, roots, fit, resolved)
+except GapscopeError as error:
+    refused, priced = str(error), False
+with problems:
+    if refused:
+        st.error(escape(refused))
+    if refused and resolved and (rows := models.axes(base, roots, resolved)):
+        shown_columns = axis_columns("Anchor")
+        st.dataframe(
+            pa.Table.from_pylist([axis_row(row) for row in telling(rows)]),
+            key="refused-axes",
+            hide_index=True,
+            placeholder="–",
+            column_config=column_config(shown_columns),
+            column_order=[one.name for one in shown_columns],
+            alt="Regime of the anchor and of what it would stand for, axis by axis",
+        )
 with run_bar:
     words = ", ".join(f"**{escape(k)}** {escape(str(now[k]))} → {escape(str(v))}" for k, v in changed.items())
     st.markdown(
         f"Changed: {words}" if changed else "Nothing is changed: the run is replayed as it was.", width="stretch"
     )
     st.button("Reset", on_click=restart, disabled=not changed)
-    priced = bool(fit) or what_if.holds_model(base) or values["timing"] != "fpm"
-    if st.button("Run the replay", type="primary", key="run-replay", disabled=bool(stuck) or not priced):
+    if st.button("Run the replay", type="primary", key="run-replay", disabled=bool(stuck or refused) or not priced):
         job = jobs.submit(roots[-1], what_if.spec(base, changed, fit, roots))
         widgets.follow(job.id)
         st.rerun()

@@ -95,10 +95,15 @@ def by_rank(store: Store, replay: str) -> Result:
     return store.query("coverage_ranks", runs={"run": replay}, population=WHOLE)
 
 
-def query_map(store: Store, replay: str, pass_class: str, plane: str, per_octave: int = PER_OCTAVE) -> Result:
-    """Columns ``resolution, x, y, geometries, queries, modelled_ns, time_share`` of the cells on a plane."""
+def query_map(store: Store, replay: str, pass_class: str, plane: str, ranks: int = 1) -> Result:
+    """Columns ``resolution, x, y, geometries, queries, modelled_ns, time_share`` of the cells on a plane.
+
+    ``ranks`` share the requests of a query whose KV is that of one of them.
+    """
     return store.query(
-        "coverage_map", {"plane": plane, "per_octave": per_octave, "class": pass_class}, runs={"run": replay}
+        "coverage_map",
+        {"plane": plane, "per_octave": PER_OCTAVE, "class": pass_class, "ranks": ranks},
+        runs={"run": replay},
     )
 
 

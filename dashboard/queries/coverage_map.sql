@@ -1,9 +1,10 @@
 -- Timing queries of one class on the plane of their decode part (KV tokens per request, requests) or of their prefill part (new
 -- tokens, KV tokens per prompt), in cells of $per_octave per factor of two (requests: exact), by resolution; each at its mean geometry.
+-- $ranks: among how many ranks the requests of a query are spread whose KV is that of one rank.
 WITH points AS (
     SELECT
         "count", modelled_ns, resolution,
-        CASE $plane WHEN 'decode' THEN decode_kv_tokens / decode_requests ELSE new_tokens END AS x,
+        CASE $plane WHEN 'decode' THEN decode_kv_tokens / ceil(decode_requests / $ranks) ELSE new_tokens END AS x,
         CASE $plane WHEN 'decode' THEN decode_requests ELSE prefill_kv_tokens / prefill_requests END AS y
     FROM {run.coverage}
     WHERE class = $class AND CASE $plane WHEN 'decode' THEN decode_requests ELSE prefill_requests END > 0

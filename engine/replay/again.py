@@ -15,6 +15,7 @@ from engine.bundle import Bundle, open_bundle
 from engine.errors import GapscopeError
 from engine.replay.identity import knobs_from_run, package_version
 from engine.replay.loop import Progress, replay
+from engine.replay.played import played_trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +64,7 @@ def why_not(bundle: Bundle) -> str:
             "prediction that the ladder leads from."
         )
     if not isinstance(lineage.get("config"), Mapping) or not lineage["config"]:
-        return (
-            f"Run {bundle.run_id} does not record its knobs: it was not made by this program, or before it kept them."
-        )
+        return f"Run {bundle.run_id} does not record the knobs it was made with."
     if not bundle.identity.value("trace", "digest"):
         return f"Run {bundle.run_id} does not record which trace it played."
     return ""
@@ -84,12 +83,10 @@ def replay_again(
         GapscopeError: the record does not say how it was made, or what it names is not in the stores.
         Canceled: ``cancel`` said so.
     """
-    from engine.traces import stored_trace
-
     if said := why_not(bundle):
         raise GapscopeError(said)
     values = knob_table.resolve({}, knobs_from_run(bundle))
-    trace = stored_trace(stores, str(bundle.identity.value("trace", "digest")))
+    trace = played_trace(bundle, stores)
     model = _model(bundle, stores, values)
     with tempfile.TemporaryDirectory(prefix="gapscope-again-") as folder:
         run_id = replay(

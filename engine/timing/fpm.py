@@ -10,8 +10,10 @@ import numpy as np
 
 from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
+from engine.timing.compact import distinct, pair_names
 from engine.timing.contract import Ints, PassQueries, PassTimes, Refused
 from engine.timing.model_file import KIND, check_model
+from engine.timing.placing import Placing
 from engine.timing.rows import CLASSES
 from engine.timing.sites import Place, Site, Sites, decode_line, decode_starts
 from engine.timing.surface import Surface
@@ -21,6 +23,8 @@ REFUSED, EXTRAPOLATED, CLAMPED, INTERPOLATED, EXACT = (
 )
 
 _NO_EDGE = 1 << 62
+_BITS = 40
+"""KV sums are below 2 ** 40."""
 Priced = tuple[float, float, float, float, int, Place | None]
 """(a + c KV) (r0 + r1 KV) nanoseconds, resolution, where it was read (None: at this very geometry)."""
 
@@ -103,6 +107,7 @@ class FpmTiming:
         self._prefill_memo: dict[tuple[int, int, int], tuple[float, int, Place | None]] = {}
         self._rows: dict[int, tuple[list[int], list[Priced | None]]] = {}
         self._outside_memo: dict[tuple[int, int], Priced] = {}
+        self._placing: dict[str, Placing] = {}
 
     def pass_ns(
         self,
@@ -181,25 +186,19 @@ class FpmTiming:
         )
         if self._marginal:
             mixed = has_prefill & has_decode
-            floor = np.array([self._floor_kv(int(d)) for d in queries.decode_requests], dtype=np.int64)
-            below, _, _ = self._decode_prices(queries.decode_requests, floor, mixed)
-            decode = np.where(mixed, np.maximum(0.0, decode - below), decode)
+            batches, number = distinct(queries.decode_requests)
+            floors = [self._decode_price(b, self._floor_kv(b))[0] if b else 0.0 for b in batches.tolist()]
+            decode = np.where(mixed, np.maximum(0.0, decode - np.array(floors)[number]), decode)
         prefill, resolution = np.zeros(n), np.full(n, EXACT, dtype=np.int8)
-        names: dict[str, int] = {}
-        prefill_where = np.full(n, -1, dtype=np.int64)
-        keys = np.stack([queries.prefill_requests, queries.new_tokens, queries.prefill_kv_tokens], axis=1)
-        unique, inverse = np.unique(keys[has_prefill], axis=0, return_inverse=True)
-        if len(unique):
-            answers = [self._price_of(int(p), int(t), int(k)) for p, t, k in unique]
-            inverse = inverse.reshape(-1)
-            prefill[has_prefill] = np.array([a[0] for a in answers])[inverse]
-            resolution[has_prefill] = np.array([a[1] for a in answers], dtype=np.int8)[inverse]
-            named = [names.setdefault(_told("prefill", a[2]), len(names)) for a in answers]
-            prefill_where[has_prefill] = np.array(named)[inverse]
+        prefill_where, names = np.full(n, -1, dtype=np.int64), list[str]()
+        at = np.flatnonzero(has_prefill)
+        if len(at):
+            asked = (queries.prefill_requests[at], queries.new_tokens[at], queries.prefill_kv_tokens[at])
+            prefill[at], resolution[at], prefill_where[at], names = self._prefill_prices(*asked)
         resolution = np.minimum(resolution, decode_resolution)
         prefill_ns = np.floor(prefill * level + 0.5).astype(np.int64)
         decode_ns = np.floor(decode * level + 0.5).astype(np.int64)
-        sites, site_names = _pair_names(prefill_where, list(names), *decode_where)
+        sites, site_names = pair_names(prefill_where, names, *decode_where)
         return PassTimes(
             prefill_ns=prefill_ns,
             decode_ns=decode_ns,
@@ -216,10 +215,6 @@ class FpmTiming:
         return dict(self._description)
 
     # One price, before the level of its class.
-
-    def _price_of(self, prompts: int, tokens: int, kv: int) -> tuple[float, int, Place | None]:
-        key = (prompts, tokens, kv)
-        return self._prefill_memo.get(key) or self._prefill_price(key)
 
     def _prefill_price(self, key: tuple[int, int, int]) -> tuple[float, int, Place | None]:
         prompts, tokens, kv = key
@@ -274,28 +269,89 @@ class FpmTiming:
     def _floor_kv(self, batch: int) -> int:
         return max(batch, int(self._floor * batch + 0.5))
 
+    def _prefill_prices(self, prompts: Ints, tokens: Ints, kv: Ints) -> tuple[Any, Any, Ints, list[str]]:
+        """Prices, resolutions and where they were read, of arrays of at least one query."""
+        place = self._placing_of("prefill").places(prompts, tokens, kv / prompts)
+        price = self._surface.prefill(prompts, tokens, kv)
+        if not (place.inside.all() or self._own_geometry):
+            held = self._surface.prefill(place.batch, place.x, place.context * place.batch)
+            price = np.where(place.inside, price, held)
+        price = price * place.ratio
+        resolution = np.where(place.inside, INTERPOLATED, self._outside).astype(np.int8)
+        where = place.which.copy()
+        names = ["prefill " + _among("prefill", self._placing["prefill"].sites_of(int(code))) for code in place.codes]
+        found, ns = self._measured_prefill(prompts, tokens, kv)
+        if len(found):
+            price[found], resolution[found], where[found] = ns, EXACT, len(names)
+            names.append(_told("prefill", None))
+        return price, resolution, where, names
+
+    def _measured_prefill(self, prompts: Ints, tokens: Ints, kv: Ints) -> tuple[Ints, Any]:
+        """Which queries were measured at their very geometry, and what they took."""
+        if not self._exact_prefill:
+            return np.zeros(0, np.int64), np.zeros(0)
+        known = np.array(list(self._exact_prefill), dtype=np.int64)
+        most = known.max(axis=0) + 1
+        keys = (known[:, 0] * most[1] + known[:, 1]) * most[2] + known[:, 2]
+        order = np.argsort(keys)
+        near = np.flatnonzero((prompts < most[0]) & (tokens < most[1]) & (kv < most[2]))
+        asked = (prompts[near] * most[1] + tokens[near]) * most[2] + kv[near]
+        at = np.minimum(np.searchsorted(keys[order], asked), len(keys) - 1)
+        equal = keys[order][at] == asked
+        ns = np.array(list(self._exact_prefill.values()))[order][at[equal]]
+        return near[equal], ns
+
     def _decode_prices(self, batch: Ints, kv: Ints, where: Any) -> tuple[Any, Any, tuple[Ints, list[str]]]:
-        price = np.zeros(len(batch))
-        resolution = np.full(len(batch), EXACT, dtype=np.int8)
-        told = np.full(len(batch), -1, dtype=np.int64)
-        names: dict[str, int] = {}
-        for b in np.unique(batch[where]).tolist():
-            mine = where & (batch == b)
-            starts, pieces = self._rows.get(b) or self._row(b)
-            sums = kv[mine]
-            stretch = np.searchsorted(starts, sums, side="right") - 1
-            for j, k in zip(*np.unique(stretch, return_index=True), strict=True):
-                if pieces[j] is None:
-                    self._piece(b, int(sums[k]), int(j))
+        n = len(batch)
+        price, resolution = np.zeros(n), np.full(n, EXACT, dtype=np.int8)
+        told, names = np.full(n, -1, dtype=np.int64), dict[str, int]()
+        asked = np.flatnonzero(where)
+        if not len(asked):
+            return price, resolution, (told, [])
+        batches, number = distinct(batch[asked])
+        rows = [self._rows.get(b) or self._row(b) for b in batches.tolist()]
+        first = np.cumsum([0, *(len(starts) for starts, _ in rows)])
+        starts = np.concatenate([np.array(starts, np.int64) + (i << _BITS) for i, (starts, _) in enumerate(rows)])
+        sums = kv[asked]
+        used, at = distinct(np.searchsorted(starts, (number << _BITS) + sums, side="right") - 1)
+        sample = np.empty(len(used), dtype=np.int64)
+        sample[at] = np.arange(len(asked))
+        pieces: list[Priced | None] = []
+        of = np.searchsorted(first, used, side="right") - 1
+        for r, stretch, some in zip(of.tolist(), (used - first[of]).tolist(), sums[sample].tolist(), strict=True):
+            if rows[r][1][stretch] is None:
+                self._piece(int(batches[r]), some, stretch)
             # Inside the domain a piece holds for its whole stretch; outside, each KV sum has a price of its own.
-            alone = np.array([p is None for p in pieces])[stretch]
-            which, i = np.unique(np.where(alone, -1 - sums, stretch), return_inverse=True)
-            found = [(pieces[w] if w >= 0 else None) or self._piece_at(b, -1 - w) for w in which.tolist()]
-            a, c, r0, r1, worst = np.array([p[:5] for p in found]).T
-            price[mine] = (a[i] + c[i] * sums) * (r0[i] + r1[i] * sums)
-            resolution[mine] = worst[i].astype(np.int8)
-            told[mine] = np.array([names.setdefault(_told("decode", p[5], b), len(names)) for p in found])[i]
+            pieces.append(rows[r][1][stretch])
+        a, c, r0, r1, worst = np.array([p[:5] if p else (0.0, 0.0, 0.0, 0.0, 0) for p in pieces]).T
+        price[asked] = (a[at] + c[at] * sums) * (r0[at] + r1[at] * sums)
+        resolution[asked] = worst[at].astype(np.int8)
+        labels = [
+            names.setdefault(_told("decode", p[5], int(batches[r])), len(names)) if p else -1
+            for p, r in zip(pieces, of.tolist(), strict=True)
+        ]
+        told[asked] = np.array(labels, np.int64)[at]
+        alone = asked[np.array([p is None for p in pieces])[at]]
+        if len(alone):
+            price[alone], told[alone] = self._decodes_outside(batch[alone], kv[alone], names)
+            resolution[alone] = self._outside
         return price, resolution, (told, list(names))
+
+    def _decodes_outside(self, batch: Ints, kv: Ints, names: dict[str, int]) -> tuple[Any, Ints]:
+        """Prices of decodes outside the domain, and where they were read."""
+        place = self._placing_of("decode").places(batch, kv / batch, np.zeros(len(batch)))
+        if self._own_geometry:
+            price = self._surface.decode(batch, kv.astype(float))
+        else:
+            price = self._surface.decode(place.batch, place.x * place.batch)
+        among = ["decode " + _among("decode", self._placing["decode"].sites_of(int(code))) for code in place.codes]
+        numbers = np.array([names.setdefault(name, len(names)) for name in among], np.int64)
+        return price * place.ratio, numbers[place.which]
+
+    def _placing_of(self, part: str) -> Placing:
+        if part not in self._placing:
+            self._placing[part] = Placing(self._prefill if part == "prefill" else self._decode)
+        return self._placing[part]
 
     def _refuse(self, prompts: int, tokens: int, kv: int, decodes: int, decode_kv: int) -> None:
         batches = self._decode.batches
@@ -318,16 +374,8 @@ def _told(part: str, place: Place | None, batch: int | None = None) -> str:
     """Name of what a price was read from: ``decode b4|b8`` reads *between the sites of batch 4 and batch 8*."""
     if place is None:
         return f"{part} measured here" if batch is None else f"{part} b{batch} measured here"
-    one = [f"b{s.batch}" + (f" kv{s.context:.0f}" if part == "prefill" else "") for s, _ in place.sites]
-    return f"{part} " + "|".join(one)
+    return f"{part} " + _among(part, [site for site, _ in place.sites])
 
 
-def _pair_names(left: Ints, left_names: list[str], right: Ints, right_names: list[str]) -> tuple[Any, tuple[str, ...]]:
-    """One index per pass into the names of the pairs that occur."""
-    width = len(right_names) + 1
-    unique, inverse = np.unique((left + 1) * width + right + 1, return_inverse=True)
-    told = []
-    for code in unique:
-        a, b = divmod(int(code), width)
-        told.append(" + ".join(([left_names[a - 1]] if a else []) + ([right_names[b - 1]] if b else [])))
-    return inverse.reshape(-1).astype(np.int32), tuple(told)
+def _among(part: str, sites: Iterable[Site]) -> str:
+    return "|".join(f"b{s.batch}" + (f" kv{s.context:.0f}" if part == "prefill" else "") for s in sites)

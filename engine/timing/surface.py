@@ -88,9 +88,10 @@ def fit_surface(
             weight = 1.0 / np.sqrt(np.maximum(np.abs(relative @ solved - 1.0), 1e-3))
             coefficients[active] = solved
             predicted = x @ coefficients
+            own = _levels(target_ns, predicted, np.zeros_like(kind), source == reference)[0]
             for s in range(len(factors)):
-                if s != reference:
-                    factors[s] = _levels(target_ns, predicted, kind, source == s)
+                if s != reference:  # against the reference, or a long recording would take ages to give way to it
+                    factors[s] = _levels(target_ns, predicted, kind, source == s) / own
         if (coefficients >= 0).all():
             return Surface(*(float(c) for c in coefficients)), factors
         active[int(np.argmin(coefficients * x.max(axis=0)))] = False
@@ -101,17 +102,30 @@ ROUNDS = 24
 
 
 def _levels(measured: Floats, predicted: Floats, kind: Any, where: Any) -> Floats:
-    """Ratio of sums by class. A class with few passes takes the level of its nearest kin, else that of all."""
+    """The factor of each class. A class with few passes takes the level of its nearest kin, else that of all.
+
+    By the loss of the shape: factors of another, such as the ratio of sums, would drift away from it round by round,
+    as stalls lift a mean above what the shape follows.
+    """
     levels = np.ones(3)
     known = {}
     for c in (DECODE_ONLY, MIXED, PREFILL_ONLY):
-        m = where & (kind == c)
-        if m.sum() >= FEW and predicted[m].sum() > 0:
-            known[c] = float(measured[m].sum() / predicted[m].sum())
-    everything = measured[where].sum() / predicted[where].sum() if predicted[where].sum() > 0 else 1.0
+        m = where & (kind == c) & (predicted > 0)
+        if m.sum() >= FEW:
+            known[c] = _factor(measured[m], predicted[m])
+    m = where & (predicted > 0)
+    everything = _factor(measured[m], predicted[m]) if m.any() else 1.0
     for c, kin in ((DECODE_ONLY, MIXED), (MIXED, PREFILL_ONLY), (PREFILL_ONLY, MIXED)):
         levels[c] = known.get(c, known.get(kin, everything))
     return levels
+
+
+def _factor(measured: Floats, predicted: Floats) -> float:
+    """What minimises the sum of relative absolute errors: a median of ratios, weighted with their inverse."""
+    ratio = measured / predicted
+    order = np.argsort(ratio, kind="stable")
+    weight = np.cumsum(1.0 / ratio[order])
+    return float(ratio[order][np.searchsorted(weight, weight[-1] / 2.0)])
 
 
 FEW = 8

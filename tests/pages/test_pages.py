@@ -14,9 +14,10 @@ from streamlit.testing.v1 import AppTest
 
 from dashboard.view import PAGES
 
-WITH_CHARTS = [page for page in PAGES if page not in ("runs", "what_if", "identity", "ledger", "ladder", "source")]
+NO_CHARTS = ("runs", "what_if", "identity", "ledger", "ladder", "alignment", "source")
+WITH_CHARTS = [page for page in PAGES if page not in NO_CHARTS]
 """Pages that draw charts of any pair; the ladder's need its rungs (test_ladder_page.py), Source's need samples
-over time (test_source_page.py)."""
+over time (test_source_page.py), and Alignment opens on a rung without one (test_alignment_page.py)."""
 COMPARING = [page for page in PAGES if page not in ("runs", "what_if", "ledger", "tools", "source")]
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 

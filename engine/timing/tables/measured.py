@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import GapscopeError
-from engine.timing.rows import CLASSES, DECODE_ONLY, PREFILL_ONLY, FitSource, check_same_regime, read_rows
+from engine.timing.rows import CLASSES, DECODE_ONLY, PREFILL_ONLY, FitSource, PassRows, check_same_regime, read_rows
 from engine.timing.tables.identity import identity_columns
 from engine.timing.tables.layout import IDENTITY, PLACE, Cell, Point, write_table
 
@@ -40,22 +40,27 @@ def measured_cell(sources: Sequence[FitSource], more: Mapping[str, Any] | None =
         raise GapscopeError(
             f"The record of {sources[0].bundle.run_id} does not name its model: say it (--set model_path=...)."
         )
-    kind, points = rows.kind, []
-    for which, axes in ((PREFILL_ONLY, (0, 1, 2)), (DECODE_ONLY, (3, 4))):
-        geometry, number = np.unique(rows.geometry()[kind == which][:, axes], axis=0, return_inverse=True)
-        ms = rows.duration_ns[kind == which] / 1e6
-        found: list[Point] = []
-        for i, at in enumerate(geometry.tolist()):
-            batch, *sums = at
-            tokens, kv = sums if which == PREFILL_ONLY else (0, sums[0])
-            found.append((batch, tokens, kv, round(float(np.median(ms[number.reshape(-1) == i])), 6)))
-        points.append(tuple(found))
-    cell = Cell(identity, points[0], points[1], {})
+    kind = rows.kind
+    cell = Cell(identity, *points_of(rows), {})
     told = {
         "passes": {name: int((kind == c).sum()) for c, name in enumerate(CLASSES)},
         "sources": [{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in lineage],
     }
     return cell, told
+
+
+def points_of(rows: PassRows) -> tuple[tuple[Point, ...], tuple[Point, ...]]:
+    """The prefill and the decode points of passes: each geometry with the median of its passes."""
+    kind, points = rows.kind, []
+    for which, axes in ((PREFILL_ONLY, (0, 1, 2)), (DECODE_ONLY, (3, 4))):
+        geometry, number = np.unique(rows.geometry()[kind == which][:, axes], axis=0, return_inverse=True)
+        ms = rows.duration_ns[kind == which] / 1e6
+        found: list[Point] = []
+        for i, (batch, *sums) in enumerate(geometry.tolist()):
+            tokens, kv = sums if which == PREFILL_ONLY else (0, sums[0])
+            found.append((batch, tokens, kv, round(float(np.median(ms[number.reshape(-1) == i])), 6)))
+        points.append(tuple(found))
+    return points[0], points[1]
 
 
 def write_measured(path: Path, sources: Sequence[FitSource], more: Mapping[str, Any] | None = None) -> Cell:

@@ -1,0 +1,129 @@
+"""What a rung of the alignment is made of: checks with figures and a bound, its verdict, and what one would need."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Verdict = Literal["pass", "fail", "unknown"]
+WORDS: dict[Verdict, str] = {"pass": "passes", "fail": "fails", "unknown": "cannot be judged"}
+MEASURED, REPLAY, BOTH = "measured", "replay", "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One figure beside what it should be.
+
+    ``side`` is the run that the figures are of; of a check on both, ``expected`` is the measured figure. ``allowed`` is
+    how far off it may be, as a share of what is expected, and ``noise`` how far the measured side moves by itself. A
+    check that does not ``decide`` can fail a rung and cannot make it pass.
+    """
+
+    name: str
+    side: str
+    expected: float | str | None
+    found: float | str | None
+    unit: str
+    verdict: Verdict
+    why: str = ""
+    needed: str = ""
+    allowed: float | None = None
+    noise: float | None = None
+    n: int | None = None
+    decides: bool = True
+
+    @property
+    def off(self) -> float | None:
+        """found / expected - 1, signed; None where either is unknown or no number, or zero was expected."""
+        if isinstance(self.expected, str) or isinstance(self.found, str):
+            return None
+        return share_off(self.expected, self.found)
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """One rung with its own verdict. ``says`` is a sentence on it, ``needed`` what would let the rest be judged."""
+
+    number: int
+    name: str
+    question: str
+    checks: tuple[Check, ...]
+    verdict: Verdict
+    says: str
+    needed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what a reader must know of the figures
+
+    @property
+    def failed(self) -> tuple[Check, ...]:
+        """The checks that fail."""
+        return tuple(check for check in self.checks if check.verdict == "fail")
+
+
+def share_off(expected: float | None, found: float | None) -> float | None:
+    """found / expected - 1; None where that is not defined."""
+    if expected is None or found is None or not expected or not math.isfinite(expected) or not math.isfinite(found):
+        return None
+    return found / expected - 1
+
+
+def held(
+    name: str,
+    side: str,
+    expected: float | None,
+    found: float | None,
+    unit: str,
+    tolerance: float,
+    *,
+    noise: float | None = None,
+    why: str = "",
+    needed: str = "",
+    n: int | None = None,
+    decides: bool = True,
+) -> Check:
+    """A check that passes where the figure is no further off than the larger of tolerance and noise."""
+    allowed = max(tolerance, noise or 0.0)
+    if expected is None or found is None:
+        verdict: Verdict = "unknown"
+    else:
+        verdict = "pass" if abs(found - expected) <= allowed * abs(expected) else "fail"
+    if verdict == "unknown" and not why:
+        why = "not recorded"
+    return Check(name, side, expected, found, unit, verdict, why, needed, allowed, noise, n, decides)
+
+
+def between(
+    name: str, side: str, low: float, high: float, found: float, unit: str, *, why: str = "", n: int | None = None
+) -> Check:
+    """A check that passes inside a range; the end that is nearer is what is expected."""
+    verdict: Verdict = "pass" if low <= found <= high else "fail"
+    return Check(name, side, min(max(found, low), high), found, unit, verdict, why, "", 0.0, None, n)
+
+
+def unknown(name: str, side: str, why: str, needed: str = "", unit: str = "", n: int | None = None) -> Check:
+    """A check without figures."""
+    return Check(name, side, None, None, unit, "unknown", why, needed, n=n)
+
+
+def verdict_of(checks: Sequence[Check]) -> Verdict:
+    """Fail where any check fails, pass where one that decides passes, else unknown."""
+    if any(check.verdict == "fail" for check in checks):
+        return "fail"
+    return "pass" if any(check.verdict == "pass" and check.decides for check in checks) else "unknown"
+
+
+def counted(checks: Sequence[Check]) -> str:
+    """How many checks hold, as a sentence begins."""
+    passed, failed, open_ = (
+        sum(check.verdict == verdict for check in checks) for verdict in ("pass", "fail", "unknown")
+    )
+    words = [f"{passed} of {passed + failed} checks hold"] if passed + failed else ["no check could be made"]
+    if open_ and passed + failed:
+        words.append(f"{open_} could not be made")
+    return ", ".join(words)
+
+
+def needs(checks: Sequence[Check]) -> tuple[str, ...]:
+    """What would let the checks be made that could not, each once."""
+    return tuple(dict.fromkeys(check.needed for check in checks if check.verdict == "unknown" and check.needed))
