@@ -159,7 +159,7 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     identity, values, program = Identity(), result.knobs, f"gapscope {package_version()}"
     unused, described = _unused(values), result.timing.describe()
     regime = described.get("regime")  # of a source that prices a named deployment
-    assumed = ASSUMED_GROUPS if regime is None else ASSUMED_ANYWHERE
+    assumed: tuple[str, ...] = ASSUMED_GROUPS if regime is None else ASSUMED_ANYWHERE
     if values["timing"] == "anchor" and values["part"]:
         assumed = tuple(group for group in assumed if group != "hardware")
     if like is not None:
