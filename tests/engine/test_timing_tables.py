@@ -178,7 +178,6 @@ def test_a_batch_above_all_sites_counts_as_the_largest_only_where_that_was_flat(
     ]
     path = write_pair(tmp_path / "flat.parquet", rows(prefill=flat))
     assert priced(path, (20, 200, 0, 0, 0), on_refused="abort") == (pytest.approx(20.8), "clamped")
-    steep = [(b, t, kv, ms * (1.06 if b == 8 else 1.0)) for b, t, kv, ms in flat]
     steep = [(b, t, kv, ms * 1.06 if b == 8 else ms) for b, t, kv, ms in flat]
     path = write_pair(tmp_path / "steep.parquet", rows(prefill=steep))
     with pytest.raises(Refused):
