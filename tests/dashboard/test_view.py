@@ -12,13 +12,14 @@ from dashboard import view
 from dashboard.view import PAGES, PARAMS, SHARED, Param, View, from_link, from_query, params_of
 from engine.errors import GapscopeError
 
+SOURCES = ["analytic:h100-sxm", "anchor:fpm_sweep", "table:qwen3#2", "anchor:a.b"]
 M, R = "ample8-0123456789ab", "ample8_replay-fedcba987654"
 
 
 def values_of(param: Param) -> st.SearchStrategy[Any]:
     if param.type is list:
-        one = st.sampled_from(param.choices) if param.choices else st.sampled_from([M, R, "tight8-00000000000a"])
-        return st.lists(one, max_size=4, unique=True)
+        some = param.choices or ([M, R, "tight8-00000000000a"] if param.pattern is not view.SOURCE_NAME else SOURCES)
+        return st.lists(st.sampled_from(some), max_size=int(param.high or 4), unique=True)
     if param.choices:
         return st.sampled_from(param.choices)
     if param.type is bool:
