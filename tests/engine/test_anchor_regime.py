@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,10 +175,28 @@ def test_dtypes_have_many_spellings(spelt, read):
         ("gfx950", "gfx950"),
         ("NVIDIA GH200 480GB", "nvidia gh200 480gb"),
         ("AMD EPYC", "amd epyc"),
+        ("h100_sxm", "h100-sxm"),
+        ("NVIDIA H100-SXM5-80GB", "h100-sxm"),
+        ("AMD Instinct MI300X OAM", "mi300x"),
+        ("NVIDIA B200 183GB HBM3e", "b200-sxm"),  # 180 in the preset, 183 as the driver has it
+        ("GB200 NVL72", "gb200"),
+        ("NVIDIA H100 NVL", "nvidia h100 nvl"),
+        ("NVIDIA H100 96GB HBM3", "nvidia h100 96gb hbm3"),
+        ("NVIDIA H100 80GB HBM3 MIG 1g.10gb", "nvidia h100 80gb hbm3 mig 1g.10gb"),
+        ("h100-double", "h100-double"),
+        ("my MI300X", "my mi300x"),
     ],
 )
 def test_parts_have_many_names(spelt, read):
     assert part_of(spelt) == read
+
+
+def test_a_users_part_that_is_named_after_another_is_not_that_one():
+    assert judged(artefact(gpu_arch="h100-double"), target(part="h100-sxm")).distance == 1
+    assert judged(artefact(gpu_arch="h100-sxm"), target(part="h100-double")).distance == 1
+    # A preset's name says exactly which, also where it reads like a device's.
+    own = replace(load_part("h100-sxm"), name="h100")
+    assert regime.of_deployment(Deployment(load_model("qwen3-32b"), own))["part"] == "h100"
 
 
 def test_one_architecture_of_two_parts_is_not_one_part():

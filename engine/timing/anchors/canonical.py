@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from engine.deployment import load_part, part_names
+from engine.deployment import Part, load_part, part_names
 from engine.identity import NOT_APPLICABLE, attention_family
 
 TOOLCHAINS = ("quark", "compressed-tensors", "modelopt", "torchao")
@@ -30,8 +30,12 @@ _SPELLINGS = {
 _SILENT = ("", "none", "null", "auto", "unknown")
 _NO_METHOD = ("none", "off", "no", "false", "null", "")
 _METHODS = {"eagle": "mtp", "nextn": "mtp", "draft": "draft_model", "standalone": "draft_model"}
-_FORM_FACTORS = frozenset(("pcie", "nvl", "mig"))
 _PART_FORM = "-sxm"
+_SAYS_NOTHING = re.compile(r"nvidia|amd|instinct|gpu|sxm\d?|oam|hbm\d?e?|nvl72")
+"""Words of a device's name besides that of its part. Any other word (PCIe, NVL, MIG) makes it another part."""
+_MEMORY = re.compile(r"(\d+)gi?b")
+_MEMORY_APART = 0.1
+"""By how much the memory in a name may differ from that of the part: it is told as sold or as reported."""
 
 
 def text_of(value: Any) -> str | None:
@@ -106,28 +110,36 @@ def model_key(name: Any) -> str | None:
 
 
 def part_of(value: Any) -> str | None:
-    """The preset that a device's name means, or its architecture, or the name itself."""
+    """The packaged part that a device's name means, or its architecture, or the name itself: a part is never assumed.
+
+    A name means a part if all that it says besides are vendor, form and memory of that very part.
+    """
     word = text_of(value)
     if word is None or word in _SILENT:
         return None
-    by_name, arches = _known_parts()
-    if word in by_name or word in arches:
+    known, arches = _known_parts()
+    if word in known or word in arches:
         return word
-    tokens = set(re.split(r"[^a-z0-9]+", word))
-    if not tokens & _FORM_FACTORS:
-        for name in by_name:
-            if name.removesuffix(_PART_FORM) in tokens:
-                return name
+    words = [w for w in re.split(r"[^a-z0-9]+", word) if w and not _SAYS_NOTHING.fullmatch(w)]
+    named = [w for w in words if not _MEMORY.fullmatch(w)]
+    sizes = [int(found[1]) for w in words if (found := _MEMORY.fullmatch(w))]
+    for name, part in known.items():
+        if named == [name.removesuffix(_PART_FORM)] and all(_about(size, part.hbm_gib) for size in sizes):
+            return name
     return word
 
 
 def arch_of(part: str) -> str | None:
     """The architecture of a part as :func:`part_of` names it; None where nobody knows it."""
-    by_name, arches = _known_parts()
-    return by_name.get(part, part if part in arches else None)
+    known, arches = _known_parts()
+    return known[part].arch if part in known else part if part in arches else None
+
+
+def _about(size: int, gib: float | None) -> bool:
+    return gib is not None and abs(size - gib) <= _MEMORY_APART * gib
 
 
 @cache
-def _known_parts() -> tuple[dict[str, str], frozenset[str]]:
-    by_name = {name: load_part(name).arch for name in part_names()}
-    return by_name, frozenset(by_name.values())
+def _known_parts() -> tuple[dict[str, Part], frozenset[str]]:
+    known = {name: load_part(name) for name in part_names()}
+    return known, frozenset(part.arch for part in known.values())

@@ -134,7 +134,7 @@ def of_deployment(deployment: Deployment) -> dict[str, str | None]:
         "expert_dtype": dtype_of(deployment.expert_dtype or weights) if model.experts else None,
         "attention_family": family_of(deployment.attention_family),
         "graph_mode": graph_of(deployment.graph),
-        "part": part_of(deployment.part.name),
+        "part": text_of(deployment.part.name),  # a preset's name, a user's too, not a device's
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from engine.deployment import Deployment
 from engine.errors import GapscopeError
 from engine.identity import Identity
-from engine.timing.anchors.canonical import dtype_of, family_of, graph_of, method_of, model_key, part_of, speculation_of
+from engine.timing.anchors.canonical import dtype_of, family_of, graph_of, method_of, model_key, speculation_of, text_of
 from engine.timing.anchors.regime import AXES, of_deployment, of_identity
 
 
@@ -115,7 +115,7 @@ def with_knobs(target: Target, knobs: Mapping[str, Any], deployment: Deployment 
 def _set_axes(knobs: Mapping[str, Any]) -> dict[str, str | None]:
     """Axes that deployment knobs change without naming a whole deployment."""
     said: dict[str, str | None] = {
-        "part": part_of(knobs["part"]),
+        "part": text_of(knobs["part"]),
         "model": model_key(knobs["model_preset"]),
         "weight_dtype": None if knobs["weight_dtype"] == "own" else dtype_of(knobs["weight_dtype"]),
         "expert_dtype": None if knobs["expert_dtype"] == "own" else dtype_of(knobs["expert_dtype"]),
