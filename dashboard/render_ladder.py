@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dashboard.compare.climb import Change, Climb, Gap, Step
+from dashboard.compare.climb import Change, Climb, Gap, Setting, Step
 from dashboard.compare.numbers import Key
 from dashboard.metrics import LADDER_NUMBERS
 from dashboard.render import NOTHING, grid, shown_unit, shown_value
@@ -99,7 +99,7 @@ def sentences(gap: Gap) -> list[str]:
             )
             found.append(_taken_together(gap))
     named = (gap.step, *gap.canceling, gap.beside)
-    if gap.exact_scheduler and any(step and BATCHES in step.taken for step in named):
+    if gap.exact_scheduler and any(step and step.right == BATCHES for step in named):
         found.append(
             "Fed by arrival pass, the scheduler forms every recorded batch: the step to rung 5 is no error of the "
             "scheduler, but what passes last once a request came a pass earlier or later than recorded."
@@ -134,11 +134,15 @@ def doubts(climb: Climb) -> list[str]:
 
 def _settings_words(climb: Climb) -> str:
     told = (
-        f"{setting.label} {setting.predicted}, recorded {setting.recorded} ({RUNGS[setting.rung].isolates})"
+        f"{setting.label} {setting.predicted}, {_recorded(setting)} ({RUNGS[setting.rung].isolates})"
         for setting in climb.settings
     )
     words = "; ".join(told)
     return f"The prediction is set otherwise than the recording: {words}." if words else ""
+
+
+def _recorded(setting: Setting) -> str:
+    return "nothing recorded" if setting.recorded is None else f"recorded {setting.recorded}"
 
 
 def ladder_text(climb: Climb, form: str, why: Mapping[int, str] | None = None) -> str:

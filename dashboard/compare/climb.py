@@ -16,7 +16,10 @@ TOP = RUNGS[-1].number
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A setting that the prediction has otherwise than the recording; ``rung`` takes what follows from it."""
+    """A setting that the prediction has otherwise than the recording; ``rung`` takes what follows from it.
+
+    ``recorded`` is None where the recording names none.
+    """
 
     rung: int
     label: str
@@ -118,8 +121,8 @@ class Gap:
 class Climb:
     """Every step of a ladder with every number. ``runs`` maps the rungs that exist to their runs.
 
-    ``settings`` are those in which prediction and recording are known to differ. ``foreign`` is the share of the pass
-    time of rung 4 for which the recording holds no pass of that shape; None where that is not recorded.
+    ``settings`` are those in which the prediction is known to differ, or that it alone names. ``foreign`` is the share
+    of the pass time of rung 4 for which the recording holds no pass of that shape; None where that is not recorded.
     """
 
     measured: str

@@ -12,24 +12,22 @@ from dataclasses import replace
 from itertools import pairwise
 
 from dashboard.catalogue import RunEntry
-from dashboard.compare.climb import TOP, Change, Climb, Gap, Setting, Step
+from dashboard.compare.climb import TOP, Change, Climb, Gap, Step
 from dashboard.compare.noise import Noise, noise
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.compare.rows import refused
+from dashboard.compare.settings import SCHEDULER, settings
 from dashboard.metrics import HEADLINE, LADDER_NUMBERS, Estimator, Population
 from dashboard.queries import coverage
-from dashboard.queries.identity import identity, repeats
+from dashboard.queries.identity import repeats
 from dashboard.queries.parity import checks
 from dashboard.store import Store
 from engine.definitions import Refusal
-from engine.knobs import BY_NAME
 from engine.ladder.rungs import PARITY_RUNG, RUNGS
 
 KEYS = tuple(Key.parse(text) for text in LADDER_NUMBERS)
 IMPLIED = {5: (3,)}
 """A batch says how many tokens were computed before, so whoever takes the batches takes the reuse."""
-SETTINGS = {"capacity": 1, "client": 2, "scheduler": 5}
-"""Groups of the identity that hold settings, and the rung that takes what they make of a replay."""
 CANCELING = 0.05
 """Of the measured value: steps that are larger may cancel, where the noise is unknown."""
 
@@ -107,8 +105,8 @@ def _climb(
         )
         for left, right in pairwise(rungs)
     )
-    settings = _settings(store, measured, base)
-    own_scheduler = any(setting.rung == SETTINGS["scheduler"] for setting in settings)
+    told_otherwise = settings(store, measured, base)
+    own_scheduler = any(setting.rung == SCHEDULER for setting in told_otherwise)
     exact = not own_scheduler and _exact_scheduler(store, runs)
     gaps = {
         key: Gap(key, values[key][0], values[key][TOP], None, None, why=f"not comparable: {apart[key]}")
@@ -116,17 +114,7 @@ def _climb(
         else replace(_gap(key, values[key], spreads[key], found), exact_scheduler=exact)
         for key in keys
     }
-    return Climb(measured, base, population, estimator, runs, found, gaps, settings, _foreign(store, runs))
-
-
-def _settings(store: Store, measured: str, base: str) -> tuple[Setting, ...]:
-    return tuple(
-        Setting(SETTINGS[row.group], row.label, row.right and row.right.value, row.left and row.left.value)
-        for row in identity(store, measured, base).rows
-        if row.state == "differs"
-        and row.group in SETTINGS
-        and (row.field == "usable_kv_blocks" or (row.field in BY_NAME and row.field != "kv_blocks"))
-    )
+    return Climb(measured, base, population, estimator, runs, found, gaps, told_otherwise, _foreign(store, runs))
 
 
 def _foreign(store: Store, runs: Mapping[int, str]) -> float | None:

@@ -12,7 +12,7 @@ from small_runs import MS
 from dashboard import pairs
 from dashboard.catalogue import Catalogue
 from dashboard.cli import main
-from dashboard.compare.climb import TOP
+from dashboard.compare.climb import TOP, Climb
 from dashboard.compare.ladder import KEYS, base_of, climb, rungs_of
 from dashboard.compare.numbers import Key
 from dashboard.jobs import what_if
@@ -183,6 +183,59 @@ def test_a_scheduler_that_forms_every_recorded_batch_is_not_blamed(
     assert any("no error of the scheduler" in sentence for sentence in words) == said
     told = f"running requests at most {seats}, recorded 16 ({LAYERS[5]})"
     assert (told in ladder_text(found, "table")) == (seats != 16)
+
+
+def one_layer(store: Path, config: dict[str, object] | None = None, rungs: tuple[int, ...] = (1, 2, 3, 5)) -> Climb:
+    """A ladder whose whole gap opens above rung 4, where every recorded batch was formed again."""
+    record = small_runs.identity(topology__replicas=1, topology__serving="aggregated", source__engine="vllm")
+    measured = write(store, "real", 100, record=record)
+    base = write(store, "predicted", 80, kind="replay", lineage={"config": config or {}}, record=record)
+    for rung in rungs:
+        lineage = {"rung": rung, "ladder": {"measured": measured, "base": base, "taken": [], "left": []}}
+        write(store, f"predicted-rung{rung}", 100 if rung == 5 else 80, kind="replay", lineage=lineage)
+    parity = {"arrival": {"passes": 100, "equal": 100}}
+    lineage = {"rung": 4, "ladder": {"measured": measured, "base": base, "taken": [], "left": [], "parity": parity}}
+    write(store, "predicted-rung4", 80, kind="replay", lineage=lineage)
+    return climb(Store([store]), measured, base)
+
+
+@pytest.mark.parametrize(
+    ("config", "named"),
+    [
+        ({}, []),
+        ({"core": "plain"}, []),
+        ({"prefill_schedule_interval": 2, "attention_dp": 2}, ["attention_dp", "prefill_schedule_interval"]),
+        ({"prefill_replicas": 2, "transfer_hold": "destination"}, ["prefill_replicas", "transfer_hold"]),
+        ({"spec_method": "ngram", "spec_tokens": 2, "spec_acceptance": "0.5"}, None),
+    ],
+)
+def test_pools_ranks_and_drafts_are_settings_of_the_scheduler(
+    tmp_path: Path, config: dict[str, object], named: list[str] | None
+) -> None:
+    found = one_layer(tmp_path, config)
+    if named is None:
+        named = [name for name in config if name != "core"]
+    assert sorted(one.label for one in found.settings) == sorted(named)
+    assert all(one.rung == 5 for one in found.settings)
+    words = sentences(found.gaps[TTFT])
+    assert any("no error of the scheduler" in sentence for sentence in words) == (not named)
+
+
+def test_a_recording_of_one_pool_has_no_prefill_engines_and_names_no_transfers(tmp_path: Path) -> None:
+    found = one_layer(tmp_path, {"prefill_replicas": 2, "transfer_gb_s": 0.01})
+    text = ladder_text(found, "table")
+    assert f"prefill_replicas 2, recorded 0 ({LAYERS[5]}); transfer_gb_s 0.01, nothing recorded ({LAYERS[5]})" in text
+
+
+def test_host_memory_belongs_to_the_cache(tmp_path: Path) -> None:
+    text = ladder_text(one_layer(tmp_path, {"host_kv_blocks": 100}), "table")
+    assert f"host_kv_blocks 100, nothing recorded ({LAYERS[3]})" in text
+
+
+def test_without_a_step_to_the_batches_nobody_is_acquitted(tmp_path: Path) -> None:
+    said = sentences(one_layer(tmp_path, rungs=(1, 2, 3)).gaps[TTFT])
+    assert "cannot be told apart without rung 5" in said[0]
+    assert not any("no error of the scheduler" in sentence for sentence in said)
 
 
 @pytest.mark.parametrize(("clamped_ms", "said"), [(10, False), (30, True)])
