@@ -134,11 +134,16 @@ BOUNDARIES: tuple[tuple[str, str], ...] = (
     ("received_ns", "received by the engine"),
     ("first_admit_ns", "admitted"),
     ("first_pass", "first pass begins"),
+    ("first_token", "first token computed"),
+    ("reserved_ns", "reserved at the decode worker"),
+    ("transferred_ns", "KV transferred"),
     ("first_visible_ns", "first visible"),
     ("last_visible_ns", "last visible"),
     ("end_ns", "closed"),
     ("released_ns", "released by the engine"),
 )
+OF_POOLS = ("reserved_ns", "transferred_ns")
+"""Boundaries that are told only where a side sent the KV of this request from one pool to another."""
 
 
 def facts(store: Store, chosen: Chosen) -> Answer:
@@ -171,11 +176,12 @@ def boundaries(frame: Frame, store: Store, chosen: Chosen) -> Answer:
         for name, metric in (("first_visible_ns", "ttft"), ("last_visible_ns", "e2e"))
         if frame.replay and refused(store, frame.measured.run_id, frame.replay.run_id, metric)
     }
+    moments = {side.role.name: _moments(store, side, found) for side, found in chosen.sides}
     for name, label in BOUNDARIES:
+        if name in OF_POOLS and all(own[name] is None for own in moments.values()):
+            continue
         row: dict[str, Any] = {"boundary": label}
-        for side, found in chosen.sides:
-            first = _first_pass(store, side, found) if name == "first_pass" else found.since_dispatch_ms(name)
-            row[side.role.name] = first
+        row |= {role: own[name] for role, own in moments.items()}
         measured, replay = row.get(frame.measured.role.name), row.get(frame.replay.role.name) if frame.replay else None
         row["difference"] = None if measured is None or replay is None or name in apart else replay - measured
         others = [at for one in again if name in one.row and (at := one.since_dispatch_ms(name)) is not None]
@@ -209,10 +215,17 @@ def _against(difference: float | None, noise: float | None) -> str | None:
     return "unknown" if noise is None else "~ inside" if abs(difference) <= noise else "outside"
 
 
-def _first_pass(store: Store, side: Side, found: Request) -> float | None:
-    result = request.passes_of(store, side.run_id, found)
-    own = [] if result.not_recorded else [row["start_ns"] for row in result.rows() if row["own_tokens"] is not None]
-    return (own[0] - found.origin_ns) / 1e6 if own else None
+def _moments(store: Store, side: Side, found: Request) -> dict[str, float | None]:
+    """Every boundary, in ms from dispatch; None: not recorded."""
+    result, sent = (read(store, side.run_id, found) for read in (request.passes_of, request.transfers))
+    own = [] if result.not_recorded else [row for row in result.rows() if row["own_tokens"] is not None]
+    prompt = found.row["input_tokens"]
+    whole = [row["end_ns"] for row in own if prompt and row["computed_before"] + row["own_tokens"] >= prompt]
+    way = {} if sent.not_recorded else next(iter(sent.rows()), {})
+    inner: dict[str, int | None] = {name: way.get(name) for name in OF_POOLS}
+    inner |= {"first_pass": own[0]["start_ns"] if own else None, "first_token": min(whole, default=None)}
+    after = {name: None if at is None else (at - found.origin_ns) / 1e6 for name, at in inner.items()}
+    return {name: after[name] if name in after else found.since_dispatch_ms(name) for name, _ in BOUNDARIES}
 
 
 def _sql(store: Store, chosen: Chosen) -> str:

@@ -117,6 +117,11 @@ def admissions(store: Store, run_id: str, request: Request) -> Result:
     return store.query("request_admissions", {"request_id": request.request_id, **request.window}, runs={"run": run_id})
 
 
+def transfers(store: Store, run_id: str, request: Request) -> Result:
+    """Columns ``reserved_ns, transferred_ns``: when the worker that decodes it had room, and had its KV."""
+    return store.query("request_transfers", {"request_id": request.request_id}, runs={"run": run_id})
+
+
 def chunks(store: Store, run_id: str, request: Request) -> Result:
     """What the client received: ``ordinal, time_ns, since_dispatch_ns, tokens, visible, tokens_so_far``."""
     return store.query("request_chunks", {"request_id": request.request_id, **request.window}, runs={"run": run_id})

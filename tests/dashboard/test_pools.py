@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dashboard.charts import request as charts
 from dashboard.charts.request_time import stretches
+from dashboard.charts.style import ROLES
 from dashboard.compare.boundaries import Boundaries
 from dashboard.compare.decomposition import decompositions
-from dashboard.metrics import HEADLINE
+from dashboard.frame import Frame, Side
+from dashboard.metrics import HEADLINE, Estimator, Window
 from dashboard.queries.request import find, passes_of
 from dashboard.store import Store
 from engine.replay import replay
@@ -42,6 +45,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Store, str, str]:
     trace = Trace("two", "test", "0" * 64, [Play(name, [Conversation(name, [one])]) for name, one in turns.items()])
     one, two = (replay(trace, KNOBS | more, store=root) for more in ({}, POOLS))
     return Store([Path(root)]), one, two
+
+
+def frame_of(store: Store, *run_ids: str) -> Frame:
+    sides = [Side(role, store.bundle(run_id)) for role, run_id in zip(ROLES, run_ids, strict=False)]
+    return Frame(sides[0], tuple(sides[1:]), HEADLINE, Estimator.LINEAR, Window.FIXED)
 
 
 def test_the_transfer_is_a_stage_of_its_own(runs: tuple[Store, str, str]) -> None:
@@ -92,3 +100,24 @@ def test_a_request_is_seen_on_its_way_between_the_pools(runs: tuple[Store, str, 
     found = [(s.kind, s.start_ns // MS, s.end_ns // MS) for s in stretches(one.row, passes) if s.end_ns > s.start_ns]
     assert found == [("prefill", 15, 25), ("transfer", 25, 52), ("decode", 52, 62), ("decode", 62, 72)]
     assert [row["start_ns"] // MS for row in passes] == [15, 52, 62]
+
+
+def test_the_boundaries_of_a_request_tell_its_way(runs: tuple[Store, str, str]) -> None:
+    store, one, two = runs
+    frame = frame_of(store, one, two)
+    table = charts.boundaries(frame, store, charts.choose(frame, store, "b/0")).rows.to_pylist()
+    found = {row["boundary"]: (row["measured"], row["replay"]) for row in table}
+    assert found["first pass begins"] == (5, 0)  # sent at 15
+    assert found["first token computed"] == (15, 10)
+    assert found["reserved at the decode worker"] == (None, 32 - 15)
+    assert found["KV transferred"] == (None, 44 - 15)
+    assert [row["boundary"] for row in table][3:8] == ["admitted", *list(found)[4:8]]
+
+
+def test_a_pair_without_pools_has_no_boundaries_of_them(runs: tuple[Store, str, str]) -> None:
+    store, one, _ = runs
+    frame = frame_of(store, one, one)
+    table = charts.boundaries(frame, store, charts.choose(frame, store, "b/0")).rows.to_pylist()
+    names = [row["boundary"] for row in table]
+    assert "first token computed" in names
+    assert not {"reserved at the decode worker", "KV transferred"} & set(names)
