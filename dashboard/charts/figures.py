@@ -364,6 +364,20 @@ def cloud(
     return compose(traces, x, y, dark=dark, height=height)
 
 
+def gap_scale(limit: float, title: str, dark: bool) -> dict[str, Any]:
+    """Layout of panels that share one colour scale of signed shares, from ``-limit`` to ``limit``."""
+    return {
+        "showlegend": False,
+        "coloraxis": {
+            "colorscale": [list(stop) for stop in (style.DIVERGING_DARK if dark else style.DIVERGING)],
+            "cmin": -limit,
+            "cmax": limit,
+            "cmid": 0,
+            "colorbar": {"title": {"text": title, "side": "right"}, "thickness": 12, "tickformat": "+.0%"},
+        },
+    }
+
+
 def small_multiples(
     panels: Sequence[tuple[str, Figure]], *, columns: int = 3, height: int = 230, gap: float = 0.07
 ) -> Figure:

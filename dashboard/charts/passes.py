@@ -120,21 +120,7 @@ def geometry(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, 
         else {"data": [], "layout": {}}
     )
     limit = min(max(largest, 0.05), 0.5)
-    scale = style.DIVERGING_DARK if frame.dark else style.DIVERGING
-    figure["layout"] |= {
-        "showlegend": False,
-        "coloraxis": {
-            "colorscale": [list(stop) for stop in scale],
-            "cmin": -limit,
-            "cmax": limit,
-            "cmid": 0,
-            "colorbar": {
-                "title": {"text": "replay / measured - 1", "side": "right"},
-                "thickness": 12,
-                "tickformat": "+.0%",
-            },
-        },
-    }
+    figure["layout"] |= figures.gap_scale(limit, "replay / measured - 1", frame.dark)
     columns = [
         Column("class", "Class"),
         Column("x_cell", "Cell across", "%d"),

@@ -103,21 +103,7 @@ def _holdout_map(cells: Sequence[Mapping[str, Any]], dark: bool) -> Figure:
     if not panels:
         return {"data": [], "layout": {}}
     whole = figures.small_multiples(panels, columns=len(panels), height=300, gap=0.11)
-    scale = style.DIVERGING_DARK if dark else style.DIVERGING
-    whole["layout"] |= {
-        "showlegend": False,
-        "coloraxis": {
-            "colorscale": [list(stop) for stop in scale],
-            "cmin": -limit,
-            "cmax": limit,
-            "cmid": 0,
-            "colorbar": {
-                "title": {"text": "error of the total", "side": "right"},
-                "thickness": 12,
-                "tickformat": "+.0%",
-            },
-        },
-    }
+    whole["layout"] |= figures.gap_scale(limit, "error of the total", dark)
     return whole
 
 

@@ -13,7 +13,7 @@ from dashboard.frame import escape
 from dashboard.jobs import models, what_if
 from dashboard.view import KNOB_PREFIX
 from engine.errors import GapscopeError
-from engine.knobs import GROUPS, KNOBS, Knob, resolve
+from engine.knobs import BY_NAME, GROUPS, KNOBS, Knob, resolve
 
 COLUMNS = 4
 OPEN = ("client", "scheduler", "capacity", "timing")
@@ -50,10 +50,20 @@ def control(knob: Knob, value: Any) -> Any:
     return widgets.control(KNOB_PREFIX + knob.name, options=options, default=value, label=label, help=words, flat=False)
 
 
+def wanted(name: str) -> Any:
+    """The value of a knob before its control is drawn: of the session, else of the link, else of the base run."""
+    key = KNOB_PREFIX + name
+    if key in st.session_state or key not in st.query_params:
+        return st.session_state.get(key, now[name])
+    try:
+        return BY_NAME[name].parse(st.query_params[key])
+    except GapscopeError:
+        return now[name]  # the control does not take it either
+
+
 def of_deployment() -> bool:
     """Whether passes are, or may be, priced from a named deployment."""
-    state = {name: st.session_state.get(KNOB_PREFIX + name, now[name]) for name in ("timing", "on_refused")}
-    return state["timing"] in ("analytic", "anchor", "table") or state["on_refused"] == "analytic"
+    return wanted("timing") in ("analytic", "anchor", "table") or wanted("on_refused") == "analytic"
 
 
 in_pair = [one for one in (*(st.session_state.get("r") or ()), st.session_state.get("m")) if one in known]
@@ -78,14 +88,15 @@ with right:
             else "This run holds no timing model: choose measured passes to fit one on, or set timing to fixed."
         )
 
-run_bar = st.container(border=True, key="run-bar", horizontal=True, vertical_alignment="center")
-problems = st.container()
+with st.container(border=True, key="run-bar"):
+    run_row = st.container(horizontal=True, vertical_alignment="center")
+    problems = st.container()
 job_list = st.container()
 
 values: dict[str, Any] = {}
 for group, title in GROUPS.items():
     knobs = [knob for knob in KNOBS if knob.group == group]
-    changed_here = any(st.session_state.get(KNOB_PREFIX + one.name, now[one.name]) != now[one.name] for one in knobs)
+    changed_here = any(wanted(one.name) != now[one.name] for one in knobs)
     shown = changed_here or group in OPEN or (group == "deployment" and of_deployment())
     with st.expander(title, expanded=shown, key=f"group-{group}"):
         for first in range(0, len(knobs), COLUMNS):
@@ -117,7 +128,7 @@ with problems:
             column_order=[one.name for one in shown_columns],
             alt="Regime of the anchor and of what it would stand for, axis by axis",
         )
-with run_bar:
+with run_row:
     words = ", ".join(f"**{escape(k)}** {escape(str(now[k]))} → {escape(str(v))}" for k, v in changed.items())
     st.markdown(
         f"Changed: {words}" if changed else "Nothing is changed: the run is replayed as it was.", width="stretch"
