@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -11,6 +12,7 @@ import pytest
 import synthetic
 from conftest import Open, run_id
 from streamlit.testing.v1 import AppTest
+from streamlit.testing.v1.element_tree import Block
 
 from dashboard.view import PAGES
 
@@ -384,6 +386,28 @@ def test_a_run_without_a_model_needs_passes_to_fit_on(opened: Open, paired: Path
 def test_knobs_that_contradict_each_other_are_said_before_anything_runs(opened: Open, paired: Path) -> None:
     app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_max_num_batched_tokens="8")
     assert "max_num_batched_tokens=8" in plain(app.error[0].value)
+
+
+def test_a_refused_change_keeps_its_box_and_opens_its_groups(opened: Open, paired: Path) -> None:
+    changes = {"k_prefill_replicas": "1", "k_host_kv_blocks": "100"}
+    app = opened(paired, "what_if", base=run_id(paired, "ample8"), **changes)
+    box = _smallest(app.main, lambda block: block.get("error") and len(block.get("button")) >= 2)
+    assert "**prefill\\_replicas** 0 → 1" in box.get("markdown")[0].value
+    assert "no rule for that is known here" in box.get("error")[0].value
+    assert [one.label for one in box.get("button")] == ["Reset", "Run the replay"]
+    assert not box.get("number_input")
+    assert app.button(key="run-replay").disabled
+    is_open = {one.label.partition(":")[0]: one.proto.expanded for one in app.expander}
+    assert is_open["Disaggregation"]
+    assert not is_open["Speculation"]
+    next(one for one in app.button if one.label == "Reset").click().run()
+    assert not app.error
+
+
+def _smallest(block: Block, holds: Callable[[Block], object]) -> Block:
+    """The innermost container of which something holds."""
+    inner = [one for one in block.children.values() if isinstance(one, Block) and holds(one)]
+    return _smallest(inner[0], holds) if inner else block
 
 
 @pytest.mark.parametrize("page", [name for name in PAGES if name not in ("runs", "what_if", "ledger")])
