@@ -17,9 +17,11 @@ import numpy as np
 from engine.bundle.reader import find_bundle
 from engine.bundle.schema import RESOLUTIONS
 from engine.errors import GapscopeError
-from engine.timing.contract import PassQueries, PassTimes
+from engine.timing.compact import distinct
+from engine.timing.contract import Ints, PassQueries, PassTimes
 from engine.timing.host import host_terms
-from engine.timing.neighbours import EXACT_PASSES, Geometry, Neighbours
+from engine.timing.nearest import Search
+from engine.timing.neighbours import EXACT_PASSES, FEW, Geometry, Neighbours
 from engine.timing.rows import FitSource, PassRows, read_rows
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ WINDOW_PASSES = 1000
 NEARLY_WINDOW_PASSES = 200
 NEARLY_SHARE = 0.05
 """How far a pass of nearly equal geometry may be, and by how much each count of its tokens may differ."""
+BLOCK = 1 << 15
+"""Queries that are searched for at a time."""
 Answer = tuple[int, int, int, int, int]
 """Duration and time after it in nanoseconds, resolution, link of the chain, bucket."""
 
@@ -144,7 +148,8 @@ class MeasuredTiming:
         self.typical_between_ns = round(float(np.median(known))) if len(known) else 0
         after = np.where(np.isnan(after), self.typical_between_ns, after)
         self.between_ns = self.typical_between_ns
-        self._duration = np.maximum(1, np.rint(rows.duration_ns * scale)).astype(np.int64).tolist()
+        self._durations = np.maximum(1, np.rint(rows.duration_ns * scale)).astype(np.int64)
+        self._duration = self._durations.tolist()
         self._after = np.rint(after).astype(np.int64).tolist()
         self._geometry: list[Geometry] = list(map(tuple, geometry.tolist()))
         self._places: dict[Geometry, list[int]] = {}
@@ -153,6 +158,7 @@ class MeasuredTiming:
             self._places.setdefault(shape, []).append(place)
             self._batches.setdefault((shape[0], shape[3]), []).append(place)
         self._near = Neighbours(geometry)
+        self._search: Search | None = None
         self._refuse = refuse
         self._match = match
         self._memo: dict[Geometry, Answer] = {}
@@ -188,20 +194,23 @@ class MeasuredTiming:
 
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays, asked in this order from the beginning; durations are not split."""
-        axes = (queries.prefill_requests, queries.new_tokens, queries.prefill_kv_tokens)
-        shapes = zip(*(a.tolist() for a in (*axes, queries.decode_requests, queries.decode_kv_tokens)), strict=True)
-        answers, walk = np.zeros((len(queries), 5), np.int64), _Walk(len(self._geometry))
-        for n, shape in enumerate(shapes):
-            answers[n] = self._answer(shape, walk)
+        asked = np.stack([getattr(queries, axis) for axis in PassQueries.__slots__], axis=1)
+        if self._match == "order":
+            walk = _Walk(len(self._geometry))
+            answers = np.array([self._answer(tuple(shape), walk) for shape in asked.tolist()], np.int64).reshape(-1, 5)
+            duration, _, resolution, link, bucket = answers.T
+        else:
+            blocks = [self._all_by_geometry(asked[at : at + BLOCK]) for at in range(0, len(asked), BLOCK)]
+            duration, resolution, link, bucket = np.concatenate([np.zeros((4, 0), np.int64), *blocks], axis=1)
         nothing = np.zeros(len(queries), np.int64)
         return PassTimes(
             prefill_ns=nothing,
             decode_ns=nothing,
-            overhead_ns=answers[:, 0].copy(),
-            resolution=answers[:, 2].astype(np.int8),
-            source=answers[:, 3].astype(np.int8),
+            overhead_ns=duration,
+            resolution=resolution.astype(np.int8),
+            source=link.astype(np.int8),
             sources=SOURCES,
-            sites=answers[:, 4].astype(np.int32),
+            sites=bucket.astype(np.int32),
             site_names=self._near.names,
         )
 
@@ -266,6 +275,27 @@ class MeasuredTiming:
             )
         duration, after = (_median([values[n] for n in found]) for values in (self._duration, self._after))
         return duration, after, resolution, link, self._near.bucket_of[found[0]]
+
+    def _all_by_geometry(self, asked: Ints) -> Ints:
+        """Durations, resolutions, links and buckets: what ``_by_geometry`` says of each."""
+        if self._search is None:
+            self._search = Search(self._near)
+        found = self._search.nearest(asked)
+        exact = found.equal >= EXACT_PASSES
+        resolution = np.where(exact, EXACT, np.where(found.inside, INTERPOLATED, CLAMPED))
+        if self._refuse and len(refused := np.flatnonzero(resolution == CLAMPED)):
+            self._by_geometry(tuple(asked[refused[0]].tolist()))
+        in_order = self._durations[self._near.order]
+        near = np.where(np.arange(FEW) < found.count[:, None], in_order[found.rows], np.iinfo(np.int64).max)
+        near.sort(axis=1)
+        every = np.arange(len(asked))
+        duration = (near[every, (found.count - 1) // 2] + near[every, found.count // 2] + 1) // 2
+        starts, number = distinct(found.first_equal[exact])
+        equal = [self._places[self._geometry[place]] for place in self._near.order[starts].tolist()]
+        duration[exact] = np.array([_median([self._duration[n] for n in places]) for places in equal], np.int64)[number]
+        nearest = np.where(exact, found.first_equal, found.rows[:, 0])
+        bucket = np.searchsorted(self._near.bounds, nearest, side="right") - 1
+        return np.stack([duration, resolution, np.where(exact, EQUAL, NEAREST), bucket])
 
 
 class _Walk:

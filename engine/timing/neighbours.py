@@ -6,6 +6,7 @@ from bisect import bisect_left
 from math import log1p
 
 import numpy as np
+import numpy.typing as npt
 
 from engine.timing.contract import Ints
 
@@ -16,6 +17,7 @@ EXACT_PASSES = 3
 LOOK_AROUND = 32
 """Passes to either side, in order of their tokens, among which the nearest are looked for."""
 
+Floats = npt.NDArray[np.float64]
 Geometry = tuple[int, int, int, int, int]
 """Prefill requests, new tokens, prefill KV tokens, decode requests, decode KV tokens."""
 
@@ -25,25 +27,28 @@ class Neighbours:
 
     Distances are sums over the axes of the differences of log(1 + x / typical), where typical is the median of that
     axis over the passes that have any: linear for small, relative for large values, without a unit.
+
+    In the ``order`` of their geometries (places in the recording) the passes have ``axes`` (new tokens, prefill KV,
+    decode KV) and ``coordinates``; those of batch b stand from ``bounds[b]`` to ``bounds[b + 1]``.
     """
 
     def __init__(self, geometry: Ints) -> None:
         typical = [np.median(axis[axis > 0]) if (axis > 0).any() else 1.0 for axis in geometry.T]
-        self._typical, self._typical_kv = np.array(typical), float(typical[4])
-        self._order = np.lexsort((*geometry[:, [4, 2, 1]].T, geometry[:, 3], geometry[:, 0]))
-        ordered = geometry[self._order]
-        self._axes = ordered[:, [1, 2, 4]]
-        self._coordinates = np.log1p(ordered / self._typical)
+        self.typical, self._typical_kv = np.array(typical), float(typical[4])
+        self.order = np.lexsort((*geometry[:, [4, 2, 1]].T, geometry[:, 3], geometry[:, 0]))
+        ordered = geometry[self.order]
+        self.axes = ordered[:, [1, 2, 4]]
+        self.coordinates = np.log1p(ordered / self.typical)
         batches = ordered[:, [0, 3]]
         first = np.flatnonzero(np.append(True, (batches[1:] != batches[:-1]).any(axis=1)))
-        self._bounds = np.append(first, len(ordered))
+        self.bounds = np.append(first, len(ordered))
         self._batches = batches[first]
         self.names = tuple(f"batch of {prefills} prefill, {decodes} decode" for prefills, decodes in self._batches)
         numbers = np.empty(len(ordered), np.int64)
-        numbers[self._order] = np.repeat(np.arange(len(first)), np.diff(self._bounds))
+        numbers[self.order] = np.repeat(np.arange(len(first)), np.diff(self.bounds))
         self.bucket_of: list[int] = numbers.tolist()
-        self._least = np.minimum.reduceat(self._axes, first)
-        self._most = np.maximum.reduceat(self._axes, first)
+        self.least = np.minimum.reduceat(self.axes, first)
+        self.most = np.maximum.reduceat(self.axes, first)
         self._lines: dict[int, tuple[list[float], list[int]]] = {}
         self._like: dict[tuple[int, int], tuple[list[int], bool]] = {}
 
@@ -52,7 +57,7 @@ class Neighbours:
 
         They are of the nearest batch of the class; where that has less than EXACT_PASSES, so many with the next ones.
         """
-        buckets, same = self._buckets(shape[0], shape[3])
+        buckets, same = self.buckets(shape[0], shape[3])
         wanted = (shape[1], shape[2], shape[4])
         if same and not shape[0] and (near := self._along_the_line(buckets[0], shape[4])):
             return near, self._inside(buckets[0], wanted)
@@ -65,28 +70,28 @@ class Neighbours:
             if total >= EXACT_PASSES:
                 break
         rows, count = np.concatenate(found), min(FEW, max(EXACT_PASSES, len(found[0])))
-        away = np.abs(self._coordinates[rows] - np.log1p(np.array(shape) / self._typical)).sum(axis=1)
+        away = _away(self.coordinates[rows], np.log1p(np.array(shape) / self.typical))
         chosen = rows[np.argsort(away, kind="stable")[:count]]
-        return self._order[chosen].tolist(), same and self._inside(buckets[0], wanted)
+        return self.order[chosen].tolist(), same and self._inside(buckets[0], wanted)
 
     def _along_the_line(self, bucket: int, decode_kv_tokens: int) -> list[int]:
         """The nearest of a batch that only decodes, hence differs in one axis; none where there are too few.
 
         Most passes are such, so this goes without arrays.
         """
-        first, last = self._bounds[bucket : bucket + 2].tolist()
+        first, last = self.bounds[bucket : bucket + 2].tolist()
         if last - first < FEW:
             return []
         line = self._lines.get(bucket)
         if line is None:
-            line = self._lines[bucket] = (self._coordinates[first:last, 4].tolist(), self._order[first:last].tolist())
+            line = self._lines[bucket] = (self.coordinates[first:last, 4].tolist(), self.order[first:last].tolist())
         coordinates, places = line
         at = log1p(decode_kv_tokens / self._typical_kv)
         place = bisect_left(coordinates, at)
         around = range(max(0, place - FEW), min(len(coordinates), place + FEW))
         return [places[n] for n in sorted(around, key=lambda n: abs(coordinates[n] - at))[:FEW]]
 
-    def _buckets(self, prefills: int, decodes: int) -> tuple[list[int], bool]:
+    def buckets(self, prefills: int, decodes: int) -> tuple[list[int], bool]:
         """Batches of the class from the nearest on, and whether the nearest is the one asked for.
 
         Where no pass of the class was measured, those of all classes.
@@ -103,10 +108,10 @@ class Neighbours:
 
     def _around(self, bucket: int, wanted: tuple[int, int, int]) -> Ints:
         """Rows of a batch around the place where the query would stand."""
-        first, last = (int(bound) for bound in self._bounds[bucket : bucket + 2])
+        first, last = (int(bound) for bound in self.bounds[bucket : bucket + 2])
         low, high = first, last
         for axis, value in enumerate(wanted):
-            column = self._axes[low:high, axis]
+            column = self.axes[low:high, axis]
             begin = low
             low, high = (
                 begin + int(np.searchsorted(column, value)),
@@ -117,5 +122,11 @@ class Neighbours:
         return np.arange(max(first, low - LOOK_AROUND), min(last, low + LOOK_AROUND))
 
     def _inside(self, bucket: int, wanted: tuple[int, int, int]) -> bool:
-        bounds = zip(self._least[bucket].tolist(), wanted, self._most[bucket].tolist(), strict=True)
+        bounds = zip(self.least[bucket].tolist(), wanted, self.most[bucket].tolist(), strict=True)
         return all(low <= value <= high for low, value, high in bounds)
+
+
+def _away(coordinates: Floats, at: Floats) -> Floats:
+    """Distances of rows; in the order in which :mod:`engine.timing.nearest` adds, so that both say the same."""
+    p, t, k, d, c = np.abs(coordinates - at).T
+    return np.asarray((t + k + c) + (p + d))
