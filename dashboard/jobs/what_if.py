@@ -11,7 +11,7 @@ from dashboard.store import Store
 from engine import knobs
 from engine.bundle import Bundle
 from engine.errors import GapscopeError
-from engine.replay.identity import knobs_from_run
+from engine.replay.identity import SIZE, knobs_from_run
 from engine.traces import DIGEST_CHARS, find_trace
 
 
@@ -23,8 +23,12 @@ def bases(entries: Sequence[RunEntry]) -> list[str]:
 
 
 def base_values(bundle: Bundle) -> dict[str, Any]:
-    """Every knob at the value of the run, or at its default where the run does not say."""
-    return knobs.resolve({}, knobs_from_run(bundle))
+    """Every knob at the value of the run, or at its default where the run does not say.
+
+    The size of KV stays as the run knows it, although it has no effect before something moves KV.
+    """
+    told = knobs_from_run(bundle)
+    return knobs.resolve({}, told) | {name: told[name] for name in (SIZE,) if name in told}
 
 
 def problem(bundle: Bundle, stores: Sequence[Path]) -> str:

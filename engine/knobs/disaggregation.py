@@ -65,17 +65,6 @@ KNOBS: tuple[Knob, ...] = (
         100_000_000,
     ),
     Knob(
-        "kv_bytes_per_token",
-        int,
-        131_072,
-        "disaggregation",
-        "KV of one token on the way, also from host_kv_blocks: layers x 2 x KV heads x head size x bytes per value, "
-        "over all GPUs of an engine",
-        "bytes",
-        0,
-        1_000_000_000,
-    ),
-    Knob(
         "transfer_gb_s",
         float,
         50.0,

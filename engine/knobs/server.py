@@ -319,4 +319,15 @@ KNOBS: tuple[Knob, ...] = (
         0,
         1_000_000,
     ),
+    Knob(
+        "kv_bytes_per_token",
+        int,
+        131_072,
+        "capacity",
+        "KV of one token on its way between pools or from host memory: layers x 2 x KV heads x head size x bytes per "
+        "value, over all GPUs of an engine",
+        "bytes",
+        0,
+        1_000_000_000,
+    ),
 )

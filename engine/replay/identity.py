@@ -41,6 +41,8 @@ NAMED = {
 """Knobs that change what a replay stands for without naming a whole deployment, and the fields that they change."""
 UNFITTED = ("fixed", "analytic")
 """Values of the knob ``timing`` that rest on no measured pass."""
+SIZE = "kv_bytes_per_token"
+"""A fact of a deployment, which becomes a setting where KV is moved."""
 FREE_KNOBS = frozenset({"core"})
 """Knobs that change how a replay is computed but nothing in it: no part of its identity."""
 NAMED_ALWAYS = frozenset(
@@ -124,7 +126,9 @@ def knobs_from_run(bundle: Bundle) -> dict[str, Any]:
         GapscopeError: the record holds a value that no knob accepts.
     """
     if bundle.kind == "replay" and isinstance(bundle.lineage.get("config"), Mapping):
-        return {n: v for n, v in bundle.lineage["config"].items() if n in knob_table.BY_NAME}
+        config = {n: v for n, v in bundle.lineage["config"].items() if n in knob_table.BY_NAME}
+        known = bundle.identity.value("capacity", SIZE)
+        return config if known is None or _moves_kv(config) else {SIZE: known} | config
     found: dict[str, Any] = {}
     apart = FREE_KNOBS | frozenset(knob_table.DEPLOYMENT)
     for group in KNOB_GROUPS:
@@ -234,7 +238,14 @@ def _unused(values: Mapping[str, Any]) -> frozenset[str]:
         silent -= set(knob_table.SGLANG_ONLY)
     if values["arrivals"] in ("poisson", "constant"):
         silent |= {"lanes", "lane_assignment", "lane_stagger_ms"}
+    if _moves_kv(values):
+        silent -= {SIZE}
     return FREE_KNOBS | silent | (frozenset() if values["host_model"] == "given" else frozenset(knob_table.HOST_TERMS))
+
+
+def _moves_kv(values: Mapping[str, Any]) -> bool:
+    """Whether KV goes between pools, or to host memory and back."""
+    return bool(values.get("prefill_replicas") or values.get("host_kv_blocks"))
 
 
 def _client(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -377,7 +388,10 @@ def _deployed(described: Mapping[str, Any]) -> str | None:
 def changed_knobs(result: ReplayResult, about: About) -> dict[str, dict[str, Any]]:
     """``{name: {from, to}}`` of the knobs that depart from ``like``, or the defaults; of a rung from the prediction."""
     like, counterfactual = about.get("like"), about.get("counterfactual")
-    base = knob_table.resolve({}, None if like is None else knobs_from_run(like))
+    told = {} if like is None else knobs_from_run(like)
+    base = knob_table.resolve({}, told)
+    if SIZE in told and _moves_kv(result.asked):
+        base[SIZE] = told[SIZE]
     if counterfactual is not None and counterfactual.knobs is not None:
         base = dict(counterfactual.knobs)
     return {

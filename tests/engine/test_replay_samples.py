@@ -8,7 +8,8 @@ import pytest
 
 from engine.bundle import find_bundle, open_bundle
 from engine.identity import diff, like_for_like
-from engine.replay import knobs_from_run, replay
+from engine.knobs import resolve
+from engine.replay import knobs_from_run, played_trace, replay
 from engine.traces import find_trace, load_trace
 
 SAMPLES = Path(__file__).resolve().parents[2] / "sample_runs"
@@ -57,3 +58,21 @@ def test_a_replay_of_a_sample_is_like_for_like_with_it_and_plays_the_same_plays(
     assert all(sides[0][key] == sides[1][key] for key in shared)
     assert made.ledger is not None
     assert made.ledger["total"]["never_issued"] > 0
+
+
+@pytest.mark.parametrize("moved", [{"prefill_replicas": 1}, {"host_kv_blocks": 100}])
+def test_kv_that_moves_has_the_size_that_the_recording_knows(tmp_path: Path, moved: dict[str, int]) -> None:
+    like, predicted = (find_bundle([SAMPLES], name) for name in ("ample8", "ample8-predicted"))
+    short = {"timing": "fixed", "duration_s": 2.0, "warmup_s": 0.0}
+    values = resolve(moved | short, knobs_from_run(predicted))
+    assert values["kv_bytes_per_token"] == 6144
+    trace = played_trace(predicted, [SAMPLES])
+    bundle = open_bundle(tmp_path / replay(trace, values, None, store=tmp_path, like=like))
+    assert bundle.identity.value("capacity", "kv_bytes_per_token") == 6144
+    assert "kv_bytes_per_token" not in bundle.lineage["knobs_changed"]
+    assert resolve({}, knobs_from_run(bundle)) == values
+    asked = resolve(moved | short | {"kv_bytes_per_token": 131_072}, knobs_from_run(predicted))
+    bundle = open_bundle(tmp_path / replay(trace, asked, None, store=tmp_path, like=like))
+    assert bundle.identity.value("capacity", "kv_bytes_per_token") == 131_072  # the default, and yet a choice
+    assert bundle.lineage["knobs_changed"]["kv_bytes_per_token"] == {"from": 6144, "to": 131_072}
+    assert resolve({}, knobs_from_run(bundle)) == asked
