@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 class Part:
     """One GPU and what it is connected with.
 
-    Rates are those of the data sheet; ``*_share`` say how much of them kernels reach. ``allreduce_gb_s`` and
-    ``alltoall_gb_s`` are measured by number of GPUs, for messages up to ``*_up_to_mb``. None is unknown; what cannot do
-    without says so. ``sources`` says where each figure is from.
+    Rates are those of the data sheet; ``*_share`` say how much of them kernels reach: ``bf16_share`` and ``fp8_share``
+    large matrix products of that format (None: ``compute_share``), ``compute_share`` all other arithmetic.
+    ``allreduce_gb_s`` and ``alltoall_gb_s`` are measured by number of GPUs, for messages up to ``*_up_to_mb``. None is
+    unknown; what cannot do without says so. ``sources`` says where each figure is from.
     """
 
     name: str
@@ -33,6 +34,8 @@ class Part:
     """Fixed time of a kernel that graph capture does not remove."""
     bandwidth_share: float = 0.70
     compute_share: float = 0.40
+    bf16_share: float | None = None
+    fp8_share: float | None = None
     elementwise_share: float = 0.566
     allreduce_gb_s: Mapping[int, float] = field(default_factory=dict)
     alltoall_gb_s: Mapping[int, float] = field(default_factory=dict)

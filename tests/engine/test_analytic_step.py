@@ -137,6 +137,20 @@ def test_formats_on_a_part():
         format_of("fp7", PART)
 
 
+def test_matrix_products_reach_a_share_of_their_own():
+    """Products of 1,440,000 x 2 ns at a half of the peak; attention keeps the share of other arithmetic."""
+    own = replace(PART, bf16_share=0.8, fp8_share=0.7)
+    query = (1, 4000, 0, 0, 0)
+    plain, shared = StepModel(deployed(DENSE)), StepModel(deployed(DENSE, own))
+    assert part_of(shared, "projections", query) == pytest.approx(2 * (320_000 + 160_000) * 0.5 / 0.8)
+    assert part_of(shared, "mlp", query) == pytest.approx(2 * (960_000 + 480_000) * 0.5 / 0.8 + 4000 * 144)
+    assert part_of(shared, "prefill_attention", query) == part_of(plain, "prefill_attention", query)
+    assert [format_of(dtype, own).share for dtype in ("bf16", "fp8", "int4", "fp32")] == [0.8, 0.7, 0.8, 0.8]
+    # Without arithmetic of its own a format is computed in bf16; with it, and no share, by that of all other work.
+    assert format_of("fp8", replace(own, fp8_tflops=None)).share == format_of("mxfp4", own).share == 0.8
+    assert format_of("mxfp4", replace(own, fp4_tflops=400)).share == 0.5
+
+
 def test_collectives_by_hand():
     # A ring of 4 in a domain moves 6/4 of the message at 100 GB/s.
     assert allreduce(PART, 4)(1e6) == pytest.approx(1.5e6 / 100)

@@ -72,7 +72,7 @@ class ExpertsTime:
         routed = experts.topk / ep * imbalance  # rows of the busiest group per token
         self._row = routed * (2.0 * inner + width) * form.input_bytes / rates.stream
         self._row += routed * (2.0 * width + inner) * VALUE_BYTES / rates.stream
-        self._arithmetic = routed * 6.0 * inner * width / rates.arithmetic(form.tflops)
+        self._arithmetic = routed * 6.0 * inner * width / rates.products(form)
         # Scattering to experts and gathering from them, the activation, routing.
         moved = (1.0 + experts.topk / ep) * inner * VALUE_BYTES + 3.0 * routed * width * VALUE_BYTES
         self._token = (moved + ROUTING_BYTES * experts.count) / rates.elementwise

@@ -19,11 +19,16 @@ WEIGHT_ONLY = frozenset({"int4"})
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What weights of a format cost: bytes of a weight, bytes of an input, TFLOPS of their products."""
+    """What weights of a format cost: bytes of a weight and of an input, TFLOPS of their products and the share reached.
+
+    A share is that of products alone. One over a whole model, such as a utilisation of model FLOPs, holds the time of
+    everything between them too, which is priced by itself here.
+    """
 
     weight_bytes: float
     input_bytes: float
     tflops: float
+    share: float
 
 
 def format_of(dtype: str, part: Part) -> Format:
@@ -34,13 +39,15 @@ def format_of(dtype: str, part: Part) -> Format:
     """
     size = dtype_bytes(dtype)
     rate: float | None = part.bf16_tflops if size == VALUE_BYTES else None
+    bf16 = part.bf16_share or part.compute_share
+    share = bf16 if size == VALUE_BYTES else part.compute_share
     if size > VALUE_BYTES:
-        return Format(size, size, part.bf16_tflops / 2)
+        return Format(size, size, part.bf16_tflops / 2, bf16)
     if size == 1.0:
-        rate = part.fp8_tflops
+        rate, share = part.fp8_tflops, part.fp8_share or share
     elif size < 1.0 and dtype not in WEIGHT_ONLY:
         rate = part.fp4_tflops
-    return Format(size, size, rate) if rate else Format(size, VALUE_BYTES, part.bf16_tflops)
+    return Format(size, size, rate, share) if rate else Format(size, VALUE_BYTES, part.bf16_tflops, bf16)
 
 
 class Rates:
@@ -50,11 +57,12 @@ class Rates:
         self.part = part
         self.stream = part.hbm_tb_s * 1e3 * part.bandwidth_share
         self.elementwise = part.hbm_tb_s * 1e3 * part.elementwise_share
-        self.bf16 = self.arithmetic(part.bf16_tflops)
+        self.bf16 = part.bf16_tflops * 1e3 * part.compute_share
+        """Of kernels besides matrix products."""
 
-    def arithmetic(self, tflops: float) -> float:
-        """Operations per nanosecond of kernels whose peak is ``tflops``."""
-        return tflops * 1e3 * self.part.compute_share
+    def products(self, form: Format) -> float:
+        """Operations per nanosecond of large matrix products."""
+        return form.tflops * 1e3 * form.share
 
     def of(self, dtype: str) -> Format:
         """The format on this part."""
@@ -67,7 +75,7 @@ class Gemm:
     def __init__(self, rates: Rates, k: float, n: float, form: Format, count: float = 1.0) -> None:
         self._row = count * (k * form.input_bytes + n * VALUE_BYTES) / rates.stream
         self._weights = count * k * n * form.weight_bytes / rates.stream
-        self._arithmetic = count * 2.0 * k * n / rates.arithmetic(form.tflops)
+        self._arithmetic = count * 2.0 * k * n / rates.products(form)
 
     def __call__(self, m: Amount) -> Amount:
         """Nanoseconds for ``m`` rows."""
