@@ -10,7 +10,7 @@ from dashboard.charts import joblist
 from dashboard.charts.tables import column_config
 from dashboard.charts.timing_regime import axis_columns, axis_row, telling
 from dashboard.frame import escape
-from dashboard.jobs import models, what_if
+from dashboard.jobs import memory, models, what_if
 from dashboard.view import KNOB_PREFIX
 from engine.errors import GapscopeError
 from engine.knobs import BY_NAME, GROUPS, KNOBS, Knob, resolve
@@ -117,6 +117,10 @@ except GapscopeError as error:
 with problems:
     if refused:
         st.error(escape(refused))
+    if resolved:
+        room, too_much = memory.ledger_words(resolved, roots)
+        if room:
+            (st.warning if too_much else st.caption)(escape(room))
     if refused and resolved and (rows := models.axes(base, roots, resolved)):
         shown_columns = axis_columns("Anchor")
         st.dataframe(

@@ -11,7 +11,7 @@ import pytest
 from conftest import Open, run_id
 from test_pages import SAMPLES, charts, plain, words
 
-from dashboard.jobs import models
+from dashboard.jobs import memory, models
 from engine import knobs
 from engine.bundle import find_bundle
 from engine.deployment import preset_folders
@@ -212,6 +212,34 @@ def test_a_what_if_names_presets(opened: Open, stores: str) -> None:
     app.selectbox(key="k_model_preset").set_value("qwen3-0.6b").run()
     assert not app.error
     assert "**part**  → h100-double" in words(app).replace("\\", "")
+    assert not app.button(key="run-replay").disabled
+
+
+def test_a_what_if_is_held_against_the_memory_of_its_deployment() -> None:
+    base = knobs_from_run(find_bundle([SAMPLES], "ample8"))
+    named = {"timing": "analytic", "part": "h100-sxm", "model_preset": "qwen3-8b"}
+    words, too_much = memory.ledger_words(knobs.resolve(named, base), [SAMPLES])
+    assert "on 1 h100-sxm" in words.lower()
+    assert words.endswith("knob kv_blocks asks for 4,095.")
+    assert not too_much
+    # 80 GB hold no 100,000 blocks of 32 tokens: 36 layers, 8 KV heads of 128, keys and values of 2 bytes.
+    assert 100_000 * 32 * 36 * 8 * 128 * 2 * 2 > 80 * 2**30
+    changes = named | {"kv_blocks": 100_001, "prefill_replicas": 1, "tp": 1}
+    words, too_much = memory.ledger_words(knobs.resolve(changes, base), [SAMPLES])
+    assert too_much
+    assert "asks for 100,000, more than fits" in words
+    assert words.endswith("A token takes 147,456 bytes of KV; knob kv_bytes_per_token says 6,144.")
+    assert memory.ledger_words(knobs.resolve({}, base), [SAMPLES]) == ("", False)
+
+
+def test_the_page_says_when_more_blocks_are_asked_for_than_fit(opened: Open, stores: str) -> None:
+    changes = {"k_timing": "analytic", "k_part": "h100-sxm", "k_model_preset": "qwen3-8b"}
+    base = run_id(SAMPLES, "ample8-predicted")
+    app = opened(stores, "what_if", m=run_id(SAMPLES, "ample8"), base=base, **changes)
+    assert not app.exception
+    assert any("Memory ledger" in one.value for one in app.caption)
+    app.number_input(key="k_kv_blocks").set_value(1_000_000).run()
+    assert any("more than fits" in one.value for one in app.warning)
     assert not app.button(key="run-replay").disabled
 
 

@@ -1,0 +1,49 @@
+"""What a what-if's knobs say of KV, beside the memory ledger of the deployment that they name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from engine.deployment import deployment_of, kv_bytes_per_token, memory_ledger, preset_folders
+from engine.deployment.memory import ENGINES
+from engine.errors import GapscopeError
+
+FRACTION = 0.9
+"""Share of the memory that engines use by default; no knob says it."""
+
+
+def ledger_words(values: Mapping[str, Any], stores: Sequence[Path]) -> tuple[str, bool]:
+    """What the ledger allows and the knobs say, in words, and whether they ask for more; empty without a deployment.
+
+    The bytes of a token are those over all GPUs of an engine, and are told where KV moves.
+    """
+    if not (values["part"] and values["model_preset"]):
+        return "", False
+    try:
+        deployment = deployment_of(values, preset_folders(stores))
+        ledger = memory_ledger(
+            deployment,
+            memory_fraction=FRACTION,
+            token_budget=values["max_num_batched_tokens"],
+            block_size=values["block_size"],
+            engine=values["engine"] if values["engine"] in ENGINES else ENGINES[0],
+        )
+    except GapscopeError:
+        return "", False  # what the presets do not know
+    asked = values["kv_blocks"] - 1
+    graphs = ", nothing set aside for graphs" if ledger.graphs_bytes is None else ""
+    words = (
+        f"Memory ledger of {deployment.model.name} on {deployment.gpus} {deployment.part.name}: room for "
+        f"{ledger.blocks:,} usable KV blocks of {ledger.block_size} tokens (memory fraction {FRACTION:g}{graphs}); "
+        f"knob kv_blocks asks for {asked:,}{', more than fits' if asked > ledger.blocks else ''}."
+    )
+    whole = kv_bytes_per_token(replace(deployment, tp=1, pp=1, ep=1, attention_dp=1, dcp=1))
+    if values["prefill_replicas"] or values["host_kv_blocks"]:
+        words += (
+            f" A token takes {whole.per_token:,.0f} bytes of KV; knob kv_bytes_per_token says "
+            f"{values['kv_bytes_per_token']:,}."
+        )
+    return words, asked > ledger.blocks
