@@ -8,6 +8,9 @@ from dashboard.charts.draw import draw
 from dashboard.frame import escape
 from dashboard.pairs import shorten
 
+ALL_BOUNDARIES = 36 * (1 + len(request.BOUNDARIES))
+"""Height of a table that shows every boundary without scrolling, in pixels."""
+
 frame, store = widgets.frame("request"), widgets.store()
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -37,7 +40,8 @@ else:
         note=request.summary(chosen),
         sides=sides,
     )
-    draw(frame, "boundaries", "Boundaries, ms from dispatch", request.boundaries(frame, store, chosen), sides=sides)
+    told = request.boundaries(frame, store, chosen)
+    draw(frame, "boundaries", "Boundaries, ms from dispatch", told, sides=sides, height=ALL_BOUNDARIES)
     draw(frame, "facts", "Facts", request.facts(store, chosen), sides=sides)
     draw(frame, "tokens", "Output tokens received", *request_time.tokens(frame, store, chosen), sides=sides)
     others, words = request.neighbours(frame, store, chosen)
