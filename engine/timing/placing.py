@@ -16,7 +16,8 @@ from engine.timing.sites import Sites
 
 Floats = npt.NDArray[np.float64]
 Log = Callable[[Floats], Floats]
-CHUNK = 1 << 16
+CHUNK = 1 << 14
+"""Queries at a time: what is computed of them stays in the cache."""
 IN_DOUBT = 1e-9
 """Octaves by which a point must be nearer than another before a logarithm's last bit cannot matter."""
 
@@ -66,8 +67,7 @@ class Placing:
         n = len(batch)
         x, context = np.asarray(x, dtype=np.float64), np.asarray(context, dtype=np.float64)
         number = distinct(batch)[1]
-        x_cell = np.searchsorted(self._x_edges, x) + np.searchsorted(self._x_edges, x, side="right")
-        c_cell = np.searchsorted(self._c_edges, context) + np.searchsorted(self._c_edges, context, side="right")
+        x_cell, c_cell = _cells(self._x_edges, x), _cells(self._c_edges, context)
         across, along = 2 * len(self._x_edges) + 1, 2 * len(self._c_edges) + 1
         cells, cell = distinct((number * across + x_cell) * along + c_cell)
         sample = np.empty(len(cells), dtype=np.int64)
@@ -78,11 +78,17 @@ class Placing:
         quad = sites[cell]
         at_batch, at_x, at_context = batch.copy(), x.copy(), context.copy()
         out = np.flatnonzero(~inside)
-        for at in range(0, len(out), CHUNK):
-            some = out[at : at + CHUNK]
-            pair, at_batch[some], at_x[some], at_context[some] = self._nearest(batch[some], x[some], context[some])
-            quad[some] = np.concatenate([pair, np.full_like(pair, -1)], axis=1)
-        ratio = self._ratio(quad, at_batch, at_x, at_context)
+        if len(out):
+            around = self._around_clipped(x[sample], context[sample])
+            for at in range(0, len(out), CHUNK):
+                some = out[at : at + CHUNK]
+                asked = batch[some], x[some], context[some], around[:, cell[some]]
+                quad[some, :2], at_batch[some], at_x[some], at_context[some] = self._nearest(*asked)
+            quad[out, 2:] = -1
+        ratio = np.empty(n)
+        for at in range(0, n, CHUNK):
+            part = slice(at, at + CHUNK)
+            ratio[part] = self._ratio(quad[part], at_batch[part], at_x[part], at_context[part])
         width = self._width
         lower, at_lower = distinct((quad[:, 0] + 1) * width + quad[:, 1] + 1)
         upper, at_upper = distinct((quad[:, 2] + 1) * width + quad[:, 3] + 1)
@@ -138,45 +144,68 @@ class Placing:
         pair[(low < 0) | (high < 0)] = -1
         return pair
 
-    def _nearest(self, batch: Ints, x: Floats, context: Floats) -> tuple[Ints, Ints, Floats, Floats]:
-        """The nearest measured point: its sites, batch, x and context.
+    def _around_clipped(self, x: Floats, context: Floats) -> Ints:
+        """By group, the sites around what of it is nearest to each point: the same ones all over a cell of edges."""
+        found = []
+        for g in range(len(self._batches)):
+            near_x, near_c = self._clipped(g, x, context)
+            found.append(self._around(g, near_x, near_c))
+        return np.stack(found)
+
+    def _clipped(self, group: int, x: Floats, context: Floats) -> tuple[Floats, Floats]:
+        mine = slice(int(self._first[group]), int(self._first[group + 1]))
+        near_x = _clip(x, self._x_low[mine].min(), self._x_high[mine].max())
+        return near_x, _clip(context, self._c_low[mine][0], self._c_high[mine][-1])
+
+    def _nearest(self, batch: Ints, x: Floats, context: Floats, around: Ints) -> tuple[Ints, Ints, Floats, Floats]:
+        """The nearest measured point: its sites, batch, x and context. ``around``: by group, the sites around it.
 
         By numpy's logarithm, which may differ from the scalar search's in the last bit: where two points are as good as
         equally far, that one decides.
         """
-        pairs, at_batch, at_x, at_context, lead = self._by_distance(batch, x, context, np.log2)
+        pairs, at_batch, at_x, at_context, lead = self._by_distance(batch, x, context, around, np.log2)
         doubt = np.flatnonzero(lead < IN_DOUBT)
         if len(doubt):
-            found = self._by_distance(batch[doubt], x[doubt], context[doubt], _scalar_log2)
+            found = self._by_distance(batch[doubt], x[doubt], context[doubt], around[:, doubt], _scalar_log2)
             pairs[doubt], at_batch[doubt], at_x[doubt], at_context[doubt] = found[:4]
         return pairs, at_batch, at_x, at_context
 
     def _by_distance(
-        self, batch: Ints, x: Floats, context: Floats, log: Log
+        self, batch: Ints, x: Floats, context: Floats, around: Ints, log: Log
     ) -> tuple[Ints, Ints, Floats, Floats, Floats]:
         """The same by one logarithm, and by how much the nearest point is nearer than the next."""
         n = len(batch)
-        best, lead = np.full(n, np.inf), np.full(n, np.inf)
-        pairs, at_batch = np.full((n, 2), -1), np.zeros(n, np.int64)
-        at_x, at_context = np.zeros(n), np.zeros(n)
+        batches, which = distinct(batch)
+        best, lead, group = np.full(n, np.inf), np.full(n, np.inf), np.zeros(n, np.int64)
+        alone: dict[int, tuple[Ints, Ints]] = {}
         for g, b in enumerate(self._batches.tolist()):
-            mine = slice(int(self._first[g]), int(self._first[g + 1]))
-            near_x = _clip(x, self._x_low[mine].min(), self._x_high[mine].max())
-            near_c = _clip(context, self._c_low[mine][0], self._c_high[mine][-1])
-            pair = self._around(g, near_x, near_c)
-            lost = np.flatnonzero(pair[:, 0] < 0)
+            near_x, near_c = self._clipped(g, x, context)
+            lost = np.flatnonzero(around[g, :, 0] < 0)
             if len(lost):
+                mine = slice(int(self._first[g]), int(self._first[g + 1]))
                 s = self._nearest_site(mine, x[lost], context[lost], log, lead, lost)
-                pair[lost] = s[:, None]
                 near_x[lost] = _clip(x[lost], self._x_low[s], self._x_high[s])
                 near_c[lost] = self._context[s]
-            distance = _octaves(batch.astype(float), np.full(n, float(b)), log) + _octaves(x, near_x, log)
-            distance = distance + _octaves(context, near_c, log)
+                alone[g] = lost, s
+            distance = _octaves(batches.astype(float), np.full(len(batches), float(b)), log)[which]
+            distance += _octaves(x, near_x, log)
+            distance += _octaves(context, near_c, log)
             lead = np.minimum(lead, np.abs(distance - best))
-            closer = distance < best
-            best[closer], pairs[closer], at_batch[closer] = distance[closer], pair[closer], b
-            at_x[closer], at_context[closer] = near_x[closer], near_c[closer]
-        return pairs, at_batch, at_x, at_context, lead
+            group[distance < best] = g
+            best = np.minimum(best, distance)
+        pairs = around[group, np.arange(n)]
+        at_x, at_context = np.empty(n), np.empty(n)
+        for g in range(len(self._batches)):
+            some = np.flatnonzero(group == g)
+            at_x[some], at_context[some] = self._clipped(g, x[some], context[some])
+            if g in alone:
+                lost, s = alone[g]
+                chosen = group[lost] == g
+                lost, s = lost[chosen], s[chosen]
+                pairs[lost] = s[:, None]
+                at_x[lost] = _clip(x[lost], self._x_low[s], self._x_high[s])
+                at_context[lost] = self._context[s]
+        return pairs, self._batches[group], at_x, at_context, lead
 
     def _nearest_site(self, group: slice, x: Floats, context: Floats, log: Log, lead: Floats, rows: Ints) -> Ints:
         """The site of a group nearest to queries that none of its pairs holds; narrows the ``lead`` of those rows."""
@@ -234,6 +263,12 @@ def _lines(x: tuple[float, ...], ratio: tuple[float, ...]) -> tuple[Floats, Floa
         b[i] = (ratio[i + 1] - ratio[i]) / (x[i + 1] - x[i])
         a[i] = ratio[i] - b[i] * x[i]
     return a, b
+
+
+def _cells(edges: Floats, values: Floats) -> Ints:
+    """Between which edges values lie; an edge is a cell of its own."""
+    at = np.searchsorted(edges, values)
+    return 2 * at + (edges[np.minimum(at, len(edges) - 1)] == values)
 
 
 def _clip(value: Floats, low: Any, high: Any) -> Floats:
