@@ -170,19 +170,18 @@ class Search:
 
     def _of_width(self, batches: _Batches, batch: Ints, begin: Ints, width: Ints, extra: int, asked: Ints) -> Ints:
         """The nearest among ``extra`` passes of other batches and about ``width`` in a row."""
-        points = np.log1p(asked / self._known.typical)[:, [1, 2, 4]].T
+        points = np.log1p(asked[:, [1, 2, 4]].T / self._known.typical[[1, 2, 4], None])
         most, apart = max(FEW, int(width.max())), batches.apart[batch]
-        away = np.empty((len(batch), extra + most))
-        for n in range(extra):
+        away = self._apart(0, begin, most, points[0])
+        away += self._apart(1, begin, most, points[1])
+        away += self._apart(2, begin, most, points[2])
+        away += apart[:, -1:]
+        if width.min() < most:
+            away[np.arange(most) >= width[:, None]] = np.inf
+        for n in reversed(range(extra)):
             row = batches.extras[batch, n]
             tokens, kv, decode_kv = (np.abs(axis[row] - at) for axis, at in zip(self._points, points, strict=True))
-            away[:, n] = (tokens + kv + decode_kv) + apart[:, n]
-        window = self._apart(0, begin, most, points[0])
-        window += self._apart(1, begin, most, points[1])
-        window += self._apart(2, begin, most, points[2])
-        away[:, extra:] = window + apart[:, -1:]
-        if width.min() < most:
-            away[:, extra:][np.arange(most) >= width[:, None]] = np.inf
+            away = np.insert(away, 0, (tokens + kv + decode_kv) + apart[:, n], axis=1)
         found = _least(away)
         rows = begin[:, None] + found - extra
         for n in range(extra):
@@ -200,7 +199,7 @@ class Search:
 def _bisect(first: Ints, last: Ints, before: Callable[[Ints, slice], Bools]) -> Ints:
     """Of each query the first row from ``first`` on that is not before it, else ``last``."""
     found = np.empty(len(first), np.int64)
-    for some in _chunks(len(first)):
+    for some in _chunks(len(first), 4 * CHUNK):
         low, high = first[some].copy(), last[some].copy()
         for _ in range(int((high - low).max()).bit_length()):
             middle = (low + high) >> 1
@@ -222,5 +221,5 @@ def _least(away: Floats) -> Ints:
     return found
 
 
-def _chunks(n: int) -> list[slice]:
-    return [slice(at, min(n, at + CHUNK)) for at in range(0, n, CHUNK)]
+def _chunks(n: int, size: int = CHUNK) -> list[slice]:
+    return [slice(at, min(n, at + size)) for at in range(0, n, size)]
