@@ -26,30 +26,30 @@ class Fields:
                 return value
         return None
 
-    def count(self, *names: str) -> int:
-        """The first of these that is there: a whole number.
+    def count(self, *names: str, least: int = 1) -> int:
+        """The first of these that is there: a whole number of at least ``least``.
 
         Raises:
             GapscopeError: none is there, or it is something else.
         """
-        value = self.maybe(*names)
+        value = self.maybe(*names, least=least)
         if value is None:
             raise GapscopeError(f"{self.where} has no {names[0]}: expected a whole number.")
         return value
 
-    def maybe(self, *names: str) -> int | None:
+    def maybe(self, *names: str, least: int = 0) -> int | None:
         """The first of these that is there and not null, or None.
 
         Raises:
-            GapscopeError: it is no whole number.
+            GapscopeError: it is no whole number from ``least``.
         """
         for name in names:
             value = self._config.get(name)
             if value is None:
                 continue
             whole = type(value) is int or (type(value) is float and value.is_integer())
-            if not whole or not 0 <= value <= LARGEST:
-                raise GapscopeError(f"{self.where}: {name} is {str(value)[:40]}, expected a whole number.")
+            if not whole or not least <= value <= LARGEST:
+                raise self.refuse(f"{name} is {repr(value)[:40]}, expected a whole number from {least} to {LARGEST:,}")
             return int(value)
         return None
 

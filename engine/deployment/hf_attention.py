@@ -21,8 +21,6 @@ def attention_of(fields: Fields) -> dict[str, Any]:
         GapscopeError: its dimensions are missing or do not fit.
     """
     heads = fields.count("num_attention_heads", "n_head", "num_heads")
-    if heads == 0:
-        raise fields.refuse("num_attention_heads is 0, expected at least 1")
     gate = {"output_gate": True} if _has_gate(fields) else {}
     if fields.raw("kv_lora_rank") is not None:
         return _latent(fields, heads) | gate
@@ -61,7 +59,7 @@ def _head_dim(fields: Fields, heads: int) -> int:
 
 
 def _latent(fields: Fields, heads: int) -> dict[str, Any]:
-    nope, rope = fields.count("qk_nope_head_dim"), fields.count("qk_rope_head_dim")
+    nope, rope = fields.count("qk_nope_head_dim", least=0), fields.count("qk_rope_head_dim", least=0)
     fields.note("attention.kv_heads", "one latent serves all heads")
     return {
         "heads": heads,

@@ -6,6 +6,8 @@ from typing import Any
 
 from engine.deployment.fields import Fields
 
+_KINDS = ("moe", "mixtral", "gpt_oss")
+"""Parts of the names of families that have experts whatever their config says."""
 _COUNT = ("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts", "num_routed_experts")
 _TOPK = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "experts_per_token", "top_k")
 _WIDTH = ("moe_intermediate_size", "expert_intermediate_size", "expert_ffn_hidden_size")
@@ -20,8 +22,10 @@ def experts_of(fields: Fields, layers: int) -> dict[str, Any]:
     Raises:
         GapscopeError: the width of an MLP is missing, or layers have experts of several widths.
     """
-    count = fields.maybe(*_COUNT) or 0
-    if count < 2:
+    count = fields.maybe(*_COUNT)
+    if count is None:
+        _check_dense(fields)
+    if count is None or count < 2:
         return {"dense_width": fields.count("intermediate_size", "ffn_hidden_size", "n_inner")}
     if isinstance(fields.raw(*_WIDTH), list):
         raise fields.refuse("moe_intermediate_size is a list, expected experts of one width")
@@ -38,6 +42,19 @@ def experts_of(fields: Fields, layers: int) -> dict[str, Any]:
     if not dense:
         fields.note("dense_width", "no layer without experts")
     return {"dense_width": fields.count(*_DENSE) if dense else 0, "experts": experts}
+
+
+def _check_dense(fields: Fields) -> None:
+    """Refuse a model that would pass as one without experts because nothing says how many it has."""
+    for name in (*_TOPK, *_WIDTH, *_SHARED):
+        if name != "top_k" and fields.raw(name):  # top_k is also a setting of sampling
+            raise fields.refuse(
+                f"{name} is {repr(fields.raw(name))[:40]} and nothing says how many experts there are, expected "
+                "num_local_experts (0 for a dense model)"
+            )
+    family = str(fields.raw("model_type") or "")
+    if any(kind in family for kind in _KINDS):
+        raise fields.refuse(f"{family} has experts and nothing says how many there are, expected num_local_experts")
 
 
 def _shared_width(fields: Fields, width: int) -> int:

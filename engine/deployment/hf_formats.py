@@ -28,10 +28,11 @@ def formats_of(fields: Fields) -> dict[str, Any]:
     Raises:
         GapscopeError: weights are quantised, and the config does not say in what format: a quantiser's name is none.
     """
-    plain = _plain(fields)
     quantized = fields.raw("quantization_config")
-    if not isinstance(quantized, Mapping) or not quantized:
-        return {"weight_dtype": plain} | _stated_experts(fields)
+    if quantized is not None and not isinstance(quantized, Mapping):
+        raise fields.refuse(f"quantization_config is {repr(quantized)[:40]}, expected an object")
+    if not quantized:
+        return {"weight_dtype": _plain(fields)} | _stated_experts(fields)
     name = _format(quantized)
     if name is None:
         tool = quantized.get("quant_method", "quantization_config")
@@ -40,7 +41,9 @@ def formats_of(fields: Fields) -> dict[str, Any]:
             "quantization_config out of the file and say weight_dtype in a preset that extends it"
         )
     if _leaves_attention(quantized):
-        fields.note("weight_dtype", f"{plain}: what the quantisation leaves as it is")
+        plain = _plain(fields)
+        assumed = fields.notes.get("weight_dtype")
+        fields.note("weight_dtype", f"{assumed or plain}: what the quantisation leaves as it is")
         fields.note("expert_dtype", f"{name}: the experts, which alone are quantised")
         return {"weight_dtype": plain, "expert_dtype": name}
     return {"weight_dtype": name} | _stated_experts(fields)
@@ -50,7 +53,8 @@ def _plain(fields: Fields) -> str:
     stated = fields.raw("torch_dtype", "dtype")
     name = _PLAIN.get(str(stated).removeprefix("torch."))
     if name is None:
-        fields.note("weight_dtype", "torch_dtype is not stated: taken as bf16")
+        known = "not stated" if stated is None else f"{repr(stated)[:40]}, which is not known"
+        fields.note("weight_dtype", f"torch_dtype is {known}: taken as bf16")
     return name or "bf16"
 
 

@@ -28,7 +28,12 @@ _BEYOND = {
     "hybrid_layer_pattern": "window layers with other heads than the rest",
 }
 """What a config says when its model has layers that a ``ModelShape`` cannot hold."""
-_UNGATED = ("bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neox", "gptj", "mpt", "nemotron", "opt", "phi")
+_UNGATED = (
+    *("biogpt", "bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "nemotron"),
+    *("opt", "persimmon", "phi", "starcoder2", "xglm"),
+)
+_ENCODERS = ("electra", "ernie", "esm", "fnet", "funnel", "longformer", "mpnet", "nezha", "xlm", "xlnet", "yoso")
+"""Families that predict no next token, beside those with bert in their name."""
 MOST_LAYERS = 10_000
 
 
@@ -64,6 +69,7 @@ def shape_mapping(config: Mapping[str, Any], where: str) -> dict[str, Any]:
         if fields.raw(key):
             raise GapscopeError(f"{where} has {key}, which means {what}: expected a decoder of attention layers only.")
     family = str(fields.raw("model_type") or "")
+    _check_decoder(fields, family)
     if family in _UNGATED:
         raise fields.refuse(f"{family} has MLPs of two projections, expected gate, up and down")
     layers = fields.count("num_hidden_layers", "n_layer", "num_layers", "n_layers")
@@ -85,6 +91,18 @@ def shape_mapping(config: Mapping[str, Any], where: str) -> dict[str, Any]:
         if value:
             shape[key] = value
     return shape | {"sources": {"*": "config.json"} | fields.notes}
+
+
+def _check_decoder(fields: Fields, family: str) -> None:
+    """Refuse encoders. ``is_decoder`` false says nothing: configs that are written in full have it of decoders too."""
+    named = fields.raw("architectures")
+    heads = [str(name) for name in (named if isinstance(named, list) else [named])]
+    masked = [name for name in heads if name.endswith("ForMaskedLM")]
+    if fields.raw("is_encoder_decoder") is True:
+        raise fields.refuse("is_encoder_decoder is true, expected a decoder of attention layers only")
+    if masked or family in _ENCODERS or ("bert" in family and "decoder" not in family):
+        what = (masked or [family])[0][:40]
+        raise fields.refuse(f"{what} is an encoder, expected a decoder of attention layers only")
 
 
 def _text_model(config: Mapping[str, Any]) -> dict[str, Any]:

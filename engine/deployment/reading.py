@@ -33,6 +33,7 @@ _AT_LEAST_ONE = {
     "max_context",
 }
 _MOST = {"int": 10**9, "float": 1e9}
+_RATE = f"a number above 0 and at most {_MOST['float']:,.0f}"
 
 
 def read_record(cls: type[_Record], values: Mapping[str, Any], where: str, **given: Any) -> _Record:
@@ -78,7 +79,7 @@ def _expected(hint: Any, name: str) -> str:
     if plain is int:
         return f"a whole number from {1 if name in _AT_LEAST_ONE else 0} to {_MOST['int']:,}"
     if plain is float:
-        return "a share above 0 and at most 1" if name.endswith("_share") else "a number above 0"
+        return "a share above 0 and at most 1" if name.endswith("_share") else _RATE
     if plain is bool:
         return "true or false"
     if plain is str:
@@ -141,8 +142,6 @@ def _table(plain: Any, value: Mapping[Any, Any], name: str, where: str) -> dict[
         except ValueError:
             raise GapscopeError(f"{where}: {name} has the key {key!r}, expected a number of GPUs.") from None
         if number < 2 or not _is_rate(rate):
-            raise GapscopeError(
-                f"{where}: {name}.{key} is {rate!r}, expected a number above 0 for each number of GPUs from 2."
-            )
+            raise GapscopeError(f"{where}: {name}.{key} is {rate!r}, expected {_RATE} for each number of GPUs from 2.")
         read[number] = float(rate)
     return dict(sorted(read.items()))

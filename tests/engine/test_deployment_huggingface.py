@@ -21,6 +21,17 @@ def without(config: dict[str, Any], *names: str) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in names}
 
 
+BERT = {
+    "architectures": ["BertForMaskedLM"],
+    "model_type": "bert",
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "vocab_size": 30_522,
+}
+
+
 @pytest.mark.parametrize("name", model_names())
 def test_a_packaged_model_is_what_its_config_says(name: str) -> None:
     shape = from_huggingface(CONFIGS[name], name)
@@ -266,6 +277,16 @@ def test_number_formats(quantization: dict[str, Any] | None, weights: str, exper
     [
         ({"quantization_config": {"quant_method": "quark"}}, "quark states no number format"),
         ({"model_type": "opt"}, "opt has MLPs of two projections"),
+        (BERT, "BertForMaskedLM is an encoder, expected a decoder"),
+        ({"architectures": None, "model_type": "xlm-roberta"}, "xlm-roberta is an encoder"),
+        ({"is_encoder_decoder": True}, "is_encoder_decoder is true, expected a decoder"),
+        ({"num_experts_per_tok": 2}, "num_experts_per_tok is 2 and nothing says how many experts there are"),
+        ({"moe_intermediate_size": 768}, "moe_intermediate_size is 768 and nothing says how many experts"),
+        ({"model_type": "qwen3_moe"}, "qwen3_moe has experts and nothing says how many there are"),
+        ({"quantization_config": ["fp8"]}, r"quantization_config is \['fp8'\], expected an object"),
+        ({"hidden_size": -4096}, "hidden_size is -4096, expected a whole number from 1 to 1,000,000,000"),
+        ({"num_hidden_layers": "32"}, "num_hidden_layers is '32', expected a whole number"),
+        ({"num_nextn_predict_layers": -1}, "num_nextn_predict_layers is -1, expected a whole number from 0"),
         ({"hidden_size": None}, "has no hidden_size: expected a whole number"),
         ({"num_hidden_layers": 32.5}, "num_hidden_layers is 32.5, expected a whole number"),
         ({"num_attention_heads": True}, "num_attention_heads is True"),
@@ -284,6 +305,23 @@ def test_what_it_cannot_tell_is_refused(change: dict[str, Any], message: str) ->
         from_huggingface(LLAMA | change)
     assert str(refused.value).startswith("The Hugging Face config of ")
     assert "\n" not in str(refused.value)
+
+
+def test_what_only_looks_like_an_encoder_or_like_experts_is_read() -> None:
+    in_full = {"is_decoder": False, "is_encoder_decoder": False, "top_k": 50, "num_local_experts": 0}
+    assert from_huggingface(LLAMA | in_full | {"num_experts_per_tok": 2}) == from_huggingface(LLAMA)
+    decoder = LLAMA | {"model_type": "modernbert-decoder", "architectures": ["ModernBertDecoderForCausalLM"]}
+    assert from_huggingface(decoder).layers == 32
+
+
+def test_a_dtype_that_is_not_known_is_not_one_that_is_not_stated() -> None:
+    odd = from_huggingface(LLAMA | {"torch_dtype": "float128"})
+    assert odd.weight_dtype == "bf16"
+    assert odd.sources["weight_dtype"] == "torch_dtype is 'float128', which is not known: taken as bf16"
+    silent = {key: value for key, value in LLAMA.items() if key not in ("torch_dtype", "dtype")}
+    assert from_huggingface(silent).sources["weight_dtype"] == "torch_dtype is not stated: taken as bf16"
+    quantized = from_huggingface(silent | {"quantization_config": {"quant_method": "fp8"}})
+    assert (quantized.weight_dtype, quantized.sources.get("weight_dtype")) == ("fp8", None)  # nothing was assumed
 
 
 def leaves(config: dict[str, Any]) -> list[tuple[str, ...]]:
