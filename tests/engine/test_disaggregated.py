@@ -337,6 +337,25 @@ def test_both_cores_give_the_same_record(seed: int, drafts: bool, ranks: bool) -
     assert skipping.dropped_ns == plain.dropped_ns
 
 
+@pytest.mark.parametrize("ranks", [False, True])
+@pytest.mark.parametrize("seed", [*range(40), 87, 89, 99, 119])  # the last are cut while nobody has room
+def test_a_run_that_is_cut_off_leaves_no_pass_that_never_came(seed: int, ranks: bool) -> None:
+    case, whole = random_pools(seed, "skipping", ranks=ranks)
+    end_ns = play(case, whole)[1][-1][0]
+    for cut in range(3):
+        cut_ns = random.Random(7 * seed + cut).randrange(1, end_ns + 1)
+        records = []
+        for core in ("skipping", "plain"):
+            _, server = random_pools(seed, core, ranks=ranks)
+            record, _ = play(case, server, cut_ns)
+            records.append(record)
+            count = len(record.passes["start_ns"])
+            assert all((rows["pass_index"] < count).all() for rows in (record.events, record.admissions))
+            counted = np.bincount(record.preemptions["pass_index"], minlength=count)
+            assert counted.tolist() == record.passes["num_preempted"].tolist()
+        assert differences(*records) == []
+
+
 # -- ranks ---------------------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-import numpy as np
-
 from engine.serving.contract import Batch, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.one_rank import OneRank
+from engine.serving.record import count_to_last_pass
 from engine.serving.skipping.pool import Run
 from engine.serving.skipping.request import ScheduledRequest
 from engine.serving.skipping.server import SkippingServer
@@ -101,9 +100,9 @@ class PooledSkippingServer(OneRank, SkippingServer):
         return prefills - joined, new - joined, read - computed, decodes + joined, context + computed
 
     def finish(self) -> ServerRecord:
-        """Everything that happened here; what was evicted for somebody who never came belongs to the last pass."""
+        """Everything that happened here."""
         record = super().finish()
-        np.minimum(record.events["pass_index"], self._next_pass - 1, out=record.events["pass_index"])
+        count_to_last_pass(record)
         return record
 
     def _take_on(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
