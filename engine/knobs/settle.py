@@ -24,6 +24,8 @@ _ONE_POOL_ONLY: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("cache_blocks", (0,)),
 )
 """Knobs of servers, and the values with which they can be one of two pools."""
+LEAST_GB_S = 1e-9
+"""A byte per second: what is slower is a mistake, and 0 stands for what takes no time."""
 MOST_SCHEDULERS = 1024
 """Each has queues and a pool of its own; more of them take minutes to do nothing."""
 
@@ -110,6 +112,7 @@ def settle_disaggregation(values: dict[str, Any], changes: Mapping[str, Any]) ->
         if not values["host_kv_blocks"]:  # never refused, as it is a fact that recordings hold
             values["kv_bytes_per_token"] = BY_NAME["kv_bytes_per_token"].default
         return
+    _check_bandwidth(values, "transfer_gb_s")
     if prompts == 1:
         _drop(values, changes, "prefill_router", "prefill_replicas=1")
     for name, known in _ONE_POOL_ONLY:
@@ -236,12 +239,21 @@ def settle_host(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     if not blocks:
         _drop(values, changes, "host_link_gb_s", "host_kv_blocks=0")
         return
+    _check_bandwidth(values, "host_link_gb_s")
     for name, known in _WITH_HOST:
         if values[name] not in known:
             raise GapscopeError(
                 f"Knobs host_kv_blocks={blocks} and {name}={_said(values[name])}: no rule for that is known here; "
                 f"expected {name}={_said(known[0])}, or host_kv_blocks=0."
             )
+
+
+def _check_bandwidth(values: Mapping[str, Any], name: str) -> None:
+    if 0 < values[name] < LEAST_GB_S:
+        raise GapscopeError(
+            f"Knob {name}={_said(values[name])}: expected at least {LEAST_GB_S:g} GB/s, a byte per second, or 0 for "
+            "any amount at once."
+        )
 
 
 def _drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:

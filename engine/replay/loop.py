@@ -20,6 +20,7 @@ from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
 from engine.replay.workers import host_memory, usable_blocks
 from engine.serving import make_server
+from engine.serving.clock import check_time
 from engine.serving.cluster import Cluster, Disaggregated, Pool, behind_router, disaggregated, in_lockstep
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.rules import SglangRules
@@ -41,7 +42,7 @@ MOST_NAMED = 5
 """Changed knobs that a title names."""
 REPORT_EVERY_S = 0.1
 LOOK_EVERY_NS = 1_000_000_000
-"""Simulated time after which a replay that is watched looks up, even when nothing finished."""
+"""Simulated time after something happened at which a replay that is watched looks up, even when nothing finished."""
 
 
 class Canceled(Exception):
@@ -178,6 +179,7 @@ def _run(client: Client, server: Server, watch: _Watch | None) -> dict[int, int]
     aborted: dict[int, int] = {}
     now = client.start_ns
     while True:
+        check_time(now)
         for request in client.due(now):
             server.receive(request, now)
         for index in client.aborts(now):
@@ -185,8 +187,9 @@ def _run(client: Client, server: Server, watch: _Watch | None) -> dict[int, int]
             aborted[index] = now
         until = client.next_ns
         if server.has_work:
-            if watch and (until is None or until > now + LOOK_EVERY_NS):
-                until = now + LOOK_EVERY_NS  # stopping between two passes changes nothing
+            if watch:  # stopping between two passes changes nothing
+                look = LOOK_EVERY_NS + (server.next_ns if isinstance(server, Cluster | Disaggregated) else now)
+                until = look if until is None else min(until, look)
             now, finished = server.advance(now, until)
             for done in finished:
                 client.finished(done)

@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from engine.serving.clock import check_time
 from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.replica import NEVER, Replica
 from engine.serving.cluster.routers import Router
@@ -160,6 +161,11 @@ class Disaggregated:
         """Whether anything waits, runs, is on its way or is to be reported."""
         return bool(self._events) or min(self._next) < NEVER
 
+    @property
+    def next_ns(self) -> int:
+        """When something happens next, if nothing comes."""
+        return min(self._events[0].time_ns if self._events else NEVER, min(self._next))
+
     # -- what the client does ----------------------------------------------------------------------------------
 
     def receive(self, request: ServedRequest, now_ns: int) -> None:
@@ -280,6 +286,7 @@ class Disaggregated:
         state.start_ns = now_ns
         tokens = state.served.prompt_tokens if self._link.whole else state.missing
         state.end_ns = now_ns + self._link.duration_ns(tokens)
+        check_time(state.end_ns)
         heappush(self._events, _Event(state.end_ns, True, state.decode, 0, state.served.index, None))
 
     def _arrived(self, state: _Request, now_ns: int) -> None:
