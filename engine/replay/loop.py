@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -122,11 +123,11 @@ def two_pools(values: Mapping[str, Any], timing: PassTimeSource) -> Disaggregate
     """Workers that compute prompts, with limits and ranks of their own where they are given, and those that decode."""
     own = {name: values[f"prefill_{name}"] or values[name] for name in knob_table.OF_PREFILL}
 
-    def pool(knobs: Mapping[str, Any]) -> Pool:
-        limits = server_config(knobs)
+    def pool(knobs: Mapping[str, Any], prefills: bool) -> Pool:
+        limits = replace(server_config(knobs), prefills=prefills)
         return limits, partial(in_lockstep, knobs, timing, partial(make_server, limits, timing, knobs["core"]))
 
-    return disaggregated(values, timing, pool({**values, **own}), pool(values))
+    return disaggregated(values, timing, pool({**values, **own}, True), pool(values, False))
 
 
 def simulate(

@@ -90,10 +90,11 @@ def check_fits(request: ServedRequest, config: ServerConfig) -> None:
     tokens = request.prompt_tokens + request.output_tokens - 1 + drafts
     needed = -(-tokens // config.block_size)
     if needed > config.usable_kv_blocks:
+        pool, knob = (" of a prefill engine", "prefill_kv_blocks") if config.prefills else ("", "kv_blocks")
         raise GapscopeError(
-            f"Request {request.index} can never fit the KV pool: {request.prompt_tokens} prompt and "
+            f"Request {request.index} can never fit the KV pool{pool}: {request.prompt_tokens} prompt and "
             f"{request.output_tokens} output tokens need {needed} blocks of {config.block_size} tokens, the pool has "
-            f"{config.usable_kv_blocks} usable blocks; raise kv_blocks."
+            f"{config.usable_kv_blocks} usable blocks; raise {knob}."
         )
 
 

@@ -242,12 +242,25 @@ def test_a_run_without_pools_has_no_transfers(tmp_path: Path) -> None:
         ({"prefill_replicas": 1, "prefill_max_num_seqs": 4000}, "budget of 2048 tokens for 4000"),
         ({"prefill_replicas": 1, "timing": "measured", "measured_match": "order"}, "measured_match=geometry"),
         ({"prefill_replicas": 1, "core": "skipping", "engine": "trtllm"}, "core=auto"),
+        ({"prefill_replicas": 1, "prefill_kv_blocks": 1}, "prefill_kv_blocks=1: .* at least 2"),
+        ({"prefill_replicas": 1, "async_scheduling": True}, "async_scheduling=true and prefill_replicas=1: no rule"),
+        ({"async_scheduling": True, "engine": "sglang"}, "async_scheduling=true has .* its default, false"),
+        ({"router": "session", "replicas": 1}, "router=session has no effect: expected replicas above 1"),
         ({"prefill_replicas": 1, "transfer_gb_s": 1e-300}, "transfer_gb_s=1e-300: expected at least 1e-09 GB/s"),
     ],
 )
 def test_what_two_pools_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(GapscopeError, match=words):
         resolve(changes)
+
+
+def test_a_prompt_that_no_prefill_engine_holds_is_refused_in_the_words_of_that_pool() -> None:
+    # 22 tokens and one more have 22 with KV: 6 blocks of 4. A pool of 6 holds 5, one being the null block.
+    values = resolve(TEN_MS | {"prefill_replicas": 1, "prefill_kv_blocks": 6})
+    with pytest.raises(
+        GapscopeError, match=r"of a prefill engine: .* need 6 blocks .* has 5 .* raise prefill_kv_blocks"
+    ):
+        simulate(trace_of([talk("a", turn("a0", 22, 3))]), values, build_timing(values, None))
 
 
 def test_nobody_looks_up_while_nothing_but_a_transfer_is_under_way(

@@ -212,6 +212,10 @@ class Disaggregated:
             self._in_flight[state.prefill] -= 1
         if stage < _Stage.DECODE and (stage == _Stage.PREFILL or state.held_ns is not None):
             holders.append(state.prefill)
+            if state.held_ns is not None:
+                state.released_ns = max(self._replicas[state.prefill].ready_ns, now_ns)
+        if stage == _Stage.SENT:
+            state.end_ns = None
         self.dropped_ns[index] = max(
             (max(self._replicas[number].ready_ns, now_ns) for number in holders), default=now_ns
         )
@@ -434,8 +438,6 @@ class Disaggregated:
             if state.held_ns is None and state.reserved_ns is None:
                 continue
             times = [state.held_ns, state.reserved_ns, state.start_ns, state.end_ns, state.released_ns]
-            if state.released_ns is None:
-                times[3] = None  # given up on the way
             tokens = state.served.prompt_tokens if self._link.whole else state.missing
             workers = state.prefill - self._decodes, state.decode + prompts if state.decode >= 0 else -1
             ranks = state.prefill_rank, state.decode_rank
