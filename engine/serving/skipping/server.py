@@ -210,19 +210,20 @@ class SkippingServer:
         opened = decoding.opened(this, 1)
         work: list[tuple[ScheduledRequest, int, int]] = []
         if not holds and self._partials:
-            needed = 0
+            needed, block_size = 0, self.config.block_size
             # All but the last that runs go on as far as they can: nobody was admitted behind one who could not.
             budget = self.config.max_num_batched_tokens - decoding.count * decoding.width
             for request in self._partials.values():
                 before, tokens = self._chunk(request, budget)
                 budget -= tokens
-                needed += self._blocks(before + tokens) - self._blocks(before)
+                needed += -(-(before + tokens) // block_size) - -(-before // block_size)
                 work.append((request, before, tokens))
             if content.contested or opened + needed > pool.free:
                 work.clear()
                 opened, preempted = self._go_on_in_order(now_ns, work)
             else:
-                pool.take(opened)
+                if opened:
+                    pool.take(opened)
                 for request, before, tokens in work:
                     self._compute(request, before, tokens)
             for request, _before, _tokens in work:
