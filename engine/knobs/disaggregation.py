@@ -11,7 +11,7 @@ KNOBS: tuple[Knob, ...] = (
         0,
         "disaggregation",
         "engines that only compute prompts and sample first tokens; replicas then counts the engines that decode what "
-        "comes from them; 0: every replica does both",
+        "comes from them; 0: every replica does both; both together, ranks counted, at most 1,024",
         "replicas",
         0,
         1024,

@@ -24,6 +24,8 @@ _ONE_POOL_ONLY: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("cache_blocks", (0,)),
 )
 """Knobs of servers, and the values with which they can be one of two pools."""
+LEAST_GB_S = 1e-9
+"""A byte per second: what is slower is a mistake, and 0 stands for what takes no time."""
 MOST_SCHEDULERS = 1024
 """Each has queues and a pool of its own; more of them take minutes to do nothing."""
 
@@ -74,7 +76,7 @@ def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     def settle(name: str, has_effect: bool, needed: str) -> None:
         if not has_effect and values[name] != BY_NAME[name].default:
             if name in changes:
-                raise GapscopeError(f"Knob {name}={values[name]} has no effect: expected {needed}.")
+                raise GapscopeError(f"Knob {name}={_said(values[name])} has no effect: expected {needed}.")
             values[name] = BY_NAME[name].default
 
     settle("router", values["replicas"] > 1, "replicas above 1")
@@ -110,6 +112,12 @@ def settle_disaggregation(values: dict[str, Any], changes: Mapping[str, Any]) ->
         if not values["host_kv_blocks"]:  # never refused, as it is a fact that recordings hold
             values["kv_bytes_per_token"] = BY_NAME["kv_bytes_per_token"].default
         return
+    if values["prefill_kv_blocks"] == 1:
+        raise GapscopeError(
+            "Knob prefill_kv_blocks=1: one block holds no request (vLLM's null block); expected at least 2, or 0 for "
+            "as many as kv_blocks."
+        )
+    _check_bandwidth(values, "transfer_gb_s")
     if prompts == 1:
         drop(values, changes, "prefill_router", "prefill_replicas=1")
     for name, known in _ONE_POOL_ONLY:
@@ -152,7 +160,8 @@ def settle_lookahead(values: dict[str, Any], changes: Mapping[str, Any]) -> None
     for name in ("spec_tokens", "prefill_replicas"):
         if values["async_scheduling"] and values[name]:
             raise GapscopeError(
-                f"Knobs async_scheduling=true and {name}={values[name]}: expected async_scheduling=false, or {name}=0."
+                f"Knobs async_scheduling=true and {name}={values[name]}: no rule for both is known here; expected "
+                f"async_scheduling=false, or {name}=0."
             )
 
 
@@ -240,6 +249,7 @@ def settle_host(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
     if not blocks:
         drop(values, changes, "host_link_gb_s", "host_kv_blocks=0")
         return
+    _check_bandwidth(values, "host_link_gb_s")
     for name, known in _WITH_HOST:
         if values[name] not in known:
             raise GapscopeError(
@@ -248,9 +258,19 @@ def settle_host(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
             )
 
 
+def _check_bandwidth(values: Mapping[str, Any], name: str) -> None:
+    if 0 < values[name] < LEAST_GB_S:
+        raise GapscopeError(
+            f"Knob {name}={_said(values[name])}: expected at least {LEAST_GB_S:g} GB/s, a byte per second, or 0 for "
+            "any amount at once."
+        )
+
+
 def drop(values: dict[str, Any], changes: Mapping[str, Any], name: str, reason: str) -> None:
     """Set a knob without effect to its default, or refuse it where it was asked for."""
     default = BY_NAME[name].default
     if values[name] != default and name in changes:
-        raise GapscopeError(f"Knob {name}={values[name]} has no effect with {reason}: expected its default, {default}.")
+        raise GapscopeError(
+            f"Knob {name}={_said(values[name])} has no effect with {reason}: expected its default, {_said(default)}."
+        )
     values[name] = default

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
@@ -20,6 +21,7 @@ from engine.replay.result import ReplayResult
 from engine.replay.tables import Tables
 from engine.replay.workers import host_memory, usable_blocks
 from engine.serving import make_server
+from engine.serving.clock import check_time
 from engine.serving.cluster import Cluster, Disaggregated, Pool, behind_router, disaggregated, in_lockstep
 from engine.serving.contract import Server, ServerConfig
 from engine.serving.rules import SglangRules
@@ -41,7 +43,7 @@ MOST_NAMED = 5
 """Changed knobs that a title names."""
 REPORT_EVERY_S = 0.1
 LOOK_EVERY_NS = 1_000_000_000
-"""Simulated time after which a replay that is watched looks up, even when nothing finished."""
+"""Simulated time after something happened at which a replay that is watched looks up, even when nothing finished."""
 
 
 class Canceled(Exception):
@@ -127,11 +129,11 @@ def two_pools(values: Mapping[str, Any], timing: PassTimeSource) -> Disaggregate
     """Workers that compute prompts, with limits and ranks of their own where they are given, and those that decode."""
     own = {name: values[f"prefill_{name}"] or values[name] for name in knob_table.OF_PREFILL}
 
-    def pool(knobs: Mapping[str, Any]) -> Pool:
-        limits = server_config(knobs)
+    def pool(knobs: Mapping[str, Any], prefills: bool) -> Pool:
+        limits = replace(server_config(knobs), prefills=prefills)
         return limits, partial(in_lockstep, knobs, timing, partial(make_server, limits, timing, knobs["core"]))
 
-    return disaggregated(values, timing, pool({**values, **own}), pool(values))
+    return disaggregated(values, timing, pool({**values, **own}, True), pool(values, False))
 
 
 def simulate(
@@ -184,6 +186,7 @@ def _run(client: Client, server: Server, watch: _Watch | None) -> dict[int, int]
     aborted: dict[int, int] = {}
     now = client.start_ns
     while True:
+        check_time(now)
         for request in client.due(now):
             server.receive(request, now)
         for index in client.aborts(now):
@@ -191,8 +194,9 @@ def _run(client: Client, server: Server, watch: _Watch | None) -> dict[int, int]
             aborted[index] = now
         until = client.next_ns
         if server.has_work:
-            if watch and (until is None or until > now + LOOK_EVERY_NS):
-                until = now + LOOK_EVERY_NS  # stopping between two passes changes nothing
+            if watch:  # stopping between two passes changes nothing
+                look = LOOK_EVERY_NS + (server.next_ns if isinstance(server, Cluster | Disaggregated) else now)
+                until = look if until is None else min(until, look)
             now, finished = server.advance(now, until)
             for done in finished:
                 client.finished(done)

@@ -75,7 +75,8 @@ class ServerConfig:
     """What the scheduler and the pool need to know (``engine.knobs`` has help and ranges).
 
     ``usable_kv_blocks`` is the number of allocated blocks less vLLM's null block. ``pooled``: prompts are computed in
-    one pool of servers and decoded in another, and this is a server of one of them (:class:`Pooled`).
+    one pool of servers and decoded in another, and this is a server of one of them (:class:`Pooled`); ``prefills``: of
+    the one that computes prompts.
     """
 
     usable_kv_blocks: int
@@ -95,6 +96,7 @@ class ServerConfig:
     host: HostMemory | None = None
     sglang: SglangRules = field(default_factory=SglangRules)
     pooled: bool = False
+    prefills: bool = False
     async_scheduling: bool = False
     prefill_schedule_interval: int = 1
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 
-import numpy as np
-
 from engine.serving.contract import ServedRequest, ServerConfig, ServerRecord
 from engine.serving.one_rank import OneRank
 from engine.serving.plain import PlainServer, Request, Work
+from engine.serving.record import count_to_last_pass
 from engine.serving.variants import VariantServer
 from engine.timing.contract import PassTimeSource
 
@@ -78,13 +77,9 @@ class PooledPlainServer(OneRank, PlainServer):
         self._release(request, now_ns)
 
     def finish(self) -> ServerRecord:
-        """Everything that happened here.
-
-        What was evicted for somebody who never came belongs to the last pass, and the first token of who came to where
-        it was sampled.
-        """
+        """Everything that happened here; the first token of who came belongs to where it was sampled."""
         record = super().finish()
-        np.minimum(record.events["pass_index"], len(self._passes) - 1, out=record.events["pass_index"])
+        count_to_last_pass(record)
         record.requests["output_tokens"][self._came] -= 1
         return record
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.errors import GapscopeError
-from engine.serving.contract import Columns, ServedRequest, ServerConfig
+from engine.serving.contract import Columns, ServedRequest, ServerConfig, ServerRecord
 
 STORE, EVICT = 0, 1
 """``kind`` of an event."""
@@ -90,11 +90,23 @@ def check_fits(request: ServedRequest, config: ServerConfig) -> None:
     tokens = request.prompt_tokens + request.output_tokens - 1 + drafts
     needed = -(-tokens // config.block_size)
     if needed > config.usable_kv_blocks:
+        pool, knob = (" of a prefill engine", "prefill_kv_blocks") if config.prefills else ("", "kv_blocks")
         raise GapscopeError(
-            f"Request {request.index} can never fit the KV pool: {request.prompt_tokens} prompt and "
+            f"Request {request.index} can never fit the KV pool{pool}: {request.prompt_tokens} prompt and "
             f"{request.output_tokens} output tokens need {needed} blocks of {config.block_size} tokens, the pool has "
-            f"{config.usable_kv_blocks} usable blocks; raise kv_blocks."
+            f"{config.usable_kv_blocks} usable blocks; raise {knob}."
         )
+
+
+def count_to_last_pass(record: ServerRecord) -> None:
+    """Number what happened on the way to a pass that never came with the last one.
+
+    Blocks were taken for somebody who never came, or somebody was preempted and yet nobody had room.
+    """
+    last = len(record.passes["start_ns"]) - 1
+    record.passes["num_preempted"][-1:] += np.count_nonzero(record.preemptions["pass_index"] > last)
+    for table in (record.events, record.preemptions):
+        np.minimum(table["pass_index"], last, out=table["pass_index"])
 
 
 def private_key(index: int, position: int) -> int:

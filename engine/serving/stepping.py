@@ -25,9 +25,13 @@ def advance(server: Stepped, timing: PassTimeSource, now_ns: int, until_ns: int 
             starts, durations, now_ns = decode_run(timing, server.num_decoding, contexts, now_ns, until)
             server.skip(starts, durations)
         else:
-            duration = timing.pass_ns(*server.schedule(now_ns)) + server.restore_ns
+            duration = timing.pass_ns(*server.schedule(now_ns))
+            gap = timing.between_ns
+            if server.restore_ns:
+                duration += server.restore_ns
+                gap = gap_ns(timing, duration)
             server.complete(now_ns, duration)
-            now_ns += duration + gap_ns(timing, duration)
+            now_ns += duration + gap
         finished = server.let_go(now_ns)
         now_ns += server.late_ns
         if finished or now_ns >= until or not server.has_work:

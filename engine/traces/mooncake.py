@@ -73,6 +73,7 @@ def read(path: Path, data: bytes) -> Trace:
             hash_ids = row.get("hash_ids")
             if hash_ids is not None:
                 hash_ids = hash_ids_of(hash_ids)
+                counts.append(len(hash_ids))
             session = row.get("session_id")
             play = plays.get(session) if session is not None else None
             if play is None:
@@ -118,8 +119,6 @@ def read(path: Path, data: bytes) -> Trace:
             ranked += 1
         play.conversations[0].turns.append(turn)
         lengths.append(tokens)
-        if hash_ids is not None:
-            counts.append(len(hash_ids))
         if counts and len(counts) < len(lengths):
             what = "hash_ids is missing" if hash_ids is None else "hash_ids is there, and missing before"
             raise GapscopeError(f"{place(path, data, number)}: {what}; expected it in every line or in none.")

@@ -19,18 +19,18 @@ from engine.traces.tree import Trace
 class PromptIds(Sequence[int]):
     """The first ``length`` numbers of ``held``, all of it by default; whoever else holds it may append to it."""
 
-    __slots__ = ("_length", "held")
+    __slots__ = ("held", "length")
 
     def __init__(self, held: array[int], length: int | None = None) -> None:
         self.held = held
-        self._length = len(held) if length is None else length
+        self.length = len(held) if length is None else length
 
     def then(self, ids: array[int]) -> PromptIds:
         """The prompt ``ids``, which comes after this one: in the same array if it goes on from all or lies in it."""
         held, length = self.held, len(self.held)
         if ids[:length] == held:
-            held.extend(ids[length:])
-            return PromptIds(held)
+            held += ids[length:]
+            return PromptIds(held, len(ids))
         return PromptIds(held, len(ids)) if held[: len(ids)] == ids else PromptIds(ids)
 
     def grown(self, kept: int, more: bytes | memoryview) -> PromptIds:
@@ -43,7 +43,7 @@ class PromptIds(Sequence[int]):
 
     def common(self, other: Sequence[int]) -> int:
         """How many ids two prompts have in common from the beginning on."""
-        length = min(self._length, len(other))
+        length = min(self.length, len(other))
         if isinstance(other, PromptIds) and other.held is self.held:
             return length
         differ = np.flatnonzero(np.asarray(self)[:length] != np.asarray(other, np.int64)[:length])
@@ -51,11 +51,11 @@ class PromptIds(Sequence[int]):
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[np.int64]:
         """The ids without a copy: to be dropped before the next prompt is appended."""
-        ids = np.frombuffer(self.held, np.int64, self._length) if self._length else np.empty(0, np.int64)
+        ids = np.frombuffer(self.held, np.int64, self.length) if self.length else np.empty(0, np.int64)
         return ids.astype(dtype or np.int64, copy=bool(copy))
 
     def __len__(self) -> int:
-        return self._length
+        return self.length
 
     @overload
     def __getitem__(self, at: int) -> int: ...
@@ -63,18 +63,18 @@ class PromptIds(Sequence[int]):
     def __getitem__(self, at: slice) -> array[int]: ...
     def __getitem__(self, at: int | slice) -> int | array[int]:
         if isinstance(at, slice):
-            first, last, step = at.indices(self._length)
-            return self.held[first:last:step] if step > 0 else self.held[: self._length][at]
-        if not -self._length <= at < self._length:
+            first, last, step = at.indices(self.length)
+            return self.held[first:last:step] if step > 0 else self.held[: self.length][at]
+        if not -self.length <= at < self.length:
             raise IndexError(at)
-        return self.held[at if at >= 0 else at + self._length]
+        return self.held[at if at >= 0 else at + self.length]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self[:])
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, (PromptIds, array, tuple)):
-            return len(other) == self._length and self.common(other) == self._length
+            return len(other) == self.length and self.common(other) == self.length
         return NotImplemented
 
     __hash__ = None  # type: ignore[assignment]  # what it holds may be appended to
@@ -101,6 +101,8 @@ def share_beginnings(trace: Trace) -> None:
     for play in trace.plays:
         turns = {c.conversation_id: c.turns for c in play.conversations} if len(play.conversations) > 1 else {}
         for conversation in play.conversations:
+            if isinstance(conversation.turns[-1].hash_ids, PromptIds):
+                continue  # they were read like that
             before = None
             if conversation.parent is not None and conversation.after_turn is not None:
                 before = turns[conversation.parent][conversation.after_turn].hash_ids

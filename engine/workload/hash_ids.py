@@ -57,18 +57,25 @@ class ChainedHashIds:
 
     def walk(self, conversation: Conversation, base: Mark | None, incarnation: int) -> Walk:
         """See :class:`BlockKeys`; what a conversation was forked from is in its ids already."""
-        walk, factor, shift = Walk(), self._factor, incarnation * self._span
+        walk, block_size, factor, shift = Walk(), self.block_size, self._factor, incarnation * self._span
         last: Sequence[int] | None = None
+        held: Sequence[int]
         chain: Sequence[int] = ()
         for turn in conversation.turns:
-            ids, tokens = () if turn.hash_ids is None else turn.hash_ids, turn.prompt_tokens or 0
-            held = ids.held if isinstance(ids, PromptIds) else ids
+            ids, tokens = turn.hash_ids, turn.prompt_tokens or 0
+            if isinstance(ids, PromptIds):
+                held, length = ids.held, ids.length
+            else:
+                held = () if ids is None else ids
+                length = len(held)
             if held is not last:
                 last, chain = held, held
                 if factor > 1 or shift:
                     first = np.asarray(held, np.int64) * factor + shift
                     chain = array("q", (first[:, None] + np.arange(factor)).tobytes())
-            whole = min(tokens // self.block_size, len(ids) * factor)
+            whole = tokens // block_size
+            if whole > length * factor:
+                whole = length * factor
             walk.prompt_tokens.append(tokens)
             walk.keys.append(chain if len(chain) == whole else chain[:whole])
             walk.chains.append(chain)

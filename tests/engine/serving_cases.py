@@ -171,8 +171,13 @@ class Client:
         return request
 
 
-def play(case: Case, server: Server) -> tuple[ServerRecord, list[tuple[int, list[Finished]]]]:
-    """Feed a case to a server to its end; returns the record and what every call of ``advance`` returned."""
+def play(
+    case: Case, server: Server, cut_ns: int | None = None
+) -> tuple[ServerRecord, list[tuple[int, list[Finished]]]]:
+    """Feed a case to a server to its end; returns the record and what every call of ``advance`` returned.
+
+    From ``cut_ns`` on nothing is sent, and all that is in flight then is given up.
+    """
     client = Client(case)
     draw = client.draw
     agenda: list[tuple[int, int, str, int]] = []  # time, tie-break, what, index
@@ -183,6 +188,8 @@ def play(case: Case, server: Server) -> tuple[ServerRecord, list[tuple[int, list
         heapq.heappush(agenda, (time, ticket, what, index))
         ticket += 1
 
+    if cut_ns is not None:
+        plan(cut_ns, "cut", -1)
     for lane in range(case.lanes):
         plan(lane * draw.choice((0, 0, 40, 3000)), "new", -1)
     now, returned = 0, []
@@ -191,6 +198,11 @@ def play(case: Case, server: Server) -> tuple[ServerRecord, list[tuple[int, list
             _time, _ticket, what, index = heapq.heappop(agenda)
             if what == "abort":
                 server.abort(index, now)
+            elif what == "cut":
+                agenda.clear()
+                over = {done.index for _, finished in returned for done in finished}
+                for left in set(range(client.made)) - over:
+                    server.abort(left, now)
             elif client.made < case.requests:
                 request = client.request(index if index >= 0 else None)
                 server.receive(request, now)
@@ -203,6 +215,8 @@ def play(case: Case, server: Server) -> tuple[ServerRecord, list[tuple[int, list
             continue
         now, finished = server.advance(now, agenda[0][0] if agenda else None)
         returned.append((now, finished))
+        if cut_ns is not None and cut_ns <= now and not agenda:
+            continue
         for done in finished:
             plan(done.end_ns + draw.randrange(case.think_ns + 1), "new", done.index)
             if draw.random() < 0.1:

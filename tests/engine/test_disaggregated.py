@@ -202,7 +202,7 @@ def test_a_decode_pool_that_prompts_reach_at_once_takes_them_between_its_passes(
 def test_who_is_given_up_lets_go_wherever_it_is() -> None:
     # A request of 8 tokens, 405 on its way. Given up while it is computed (at the end of that pass), on its way, and
     # decoding; another that comes later is served as if nothing had been.
-    for at, first_seen in ((100, False), (400, False), (1000, True)):
+    for at, first_seen, released_ns in ((100, False, 180), (400, False, 400), (1000, True, 585)):
         server = pools(Link(100, 2.0, 5))
         record, finished = drive(server, Load([(0, request(0, 8, 30)), (5000, request(1, 8, 2))], [(at, 0)]))
         assert [done.index for done in finished] == [1]
@@ -211,6 +211,7 @@ def test_who_is_given_up_lets_go_wherever_it_is() -> None:
         assert all(worker.pool.free == worker.pool.size for worker in server._pools)  # type: ignore[attr-defined]
         assert record.transfers is not None
         assert (record.transfers["end_ns"][0] != NO_TIME) == first_seen
+        assert record.transfers["released_ns"][0] == released_ns
 
 
 # -- what holds whatever is sent -----------------------------------------------------------------------------------
@@ -335,6 +336,25 @@ def test_both_cores_give_the_same_record(seed: int, drafts: bool, ranks: bool) -
     for name, column in (theirs[0].transfers or {}).items():
         assert (ours[0].transfers or {})[name].tolist() == column.tolist(), name
     assert skipping.dropped_ns == plain.dropped_ns
+
+
+@pytest.mark.parametrize("ranks", [False, True])
+@pytest.mark.parametrize("seed", [*range(40), 87, 89, 99, 119])  # the last are cut while nobody has room
+def test_a_run_that_is_cut_off_leaves_no_pass_that_never_came(seed: int, ranks: bool) -> None:
+    case, whole = random_pools(seed, "skipping", ranks=ranks)
+    end_ns = play(case, whole)[1][-1][0]
+    for cut in range(3):
+        cut_ns = random.Random(7 * seed + cut).randrange(1, end_ns + 1)
+        records = []
+        for core in ("skipping", "plain"):
+            _, server = random_pools(seed, core, ranks=ranks)
+            record, _ = play(case, server, cut_ns)
+            records.append(record)
+            count = len(record.passes["start_ns"])
+            assert all((rows["pass_index"] < count).all() for rows in (record.events, record.admissions))
+            counted = np.bincount(record.preemptions["pass_index"], minlength=count)
+            assert counted.tolist() == record.passes["num_preempted"].tolist()
+        assert differences(*records) == []
 
 
 # -- ranks ---------------------------------------------------------------------------------------------------------

@@ -298,6 +298,7 @@ def test_conversations_that_do_not_fit_the_pool_go_on_from_the_host() -> None:
     [
         ({"host_kv_blocks": 9, "engine": "sglang"}, "host_kv_blocks=9 and engine=sglang"),
         ({"host_kv_blocks": 9, "prefix_caching": False}, "prefix_caching=false"),
+        ({"host_kv_blocks": 9, "host_link_gb_s": 1e-300}, "host_link_gb_s=1e-300: expected at least 1e-09 GB/s"),
         ({"host_kv_blocks": 9, "cache_blocks": 4}, "cache_blocks=4"),
         ({"host_kv_blocks": 9, "policy": "longest_prefix"}, "policy=longest_prefix"),
         ({"host_kv_blocks": 9, "prefill_replicas": 1}, "prefill_replicas=1"),

@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from engine.bundle import Bundle, open_bundle
 from engine.errors import GapscopeError
 from engine.knobs import resolve
-from engine.replay import replay
+from engine.replay import replay, simulate
+from engine.serving.cluster import Disaggregated
+from engine.timing import build_timing
 from tests.engine.client_harness import talk, trace_of, turn
 from tests.engine.run_laws import (
     Row,
@@ -240,11 +242,63 @@ def test_a_run_without_pools_has_no_transfers(tmp_path: Path) -> None:
         ({"prefill_replicas": 1, "prefill_max_num_seqs": 4000}, "budget of 2048 tokens for 4000"),
         ({"prefill_replicas": 1, "timing": "measured", "measured_match": "order"}, "measured_match=geometry"),
         ({"prefill_replicas": 1, "core": "skipping", "engine": "trtllm"}, "core=auto"),
+        ({"prefill_replicas": 1, "prefill_kv_blocks": 1}, "prefill_kv_blocks=1: .* at least 2"),
+        ({"prefill_replicas": 1, "async_scheduling": True}, "async_scheduling=true and prefill_replicas=1: no rule"),
+        ({"async_scheduling": True, "engine": "sglang"}, "async_scheduling=true has .* its default, false"),
+        ({"router": "session", "replicas": 1}, "router=session has no effect: expected replicas above 1"),
+        ({"prefill_replicas": 1, "transfer_gb_s": 1e-300}, "transfer_gb_s=1e-300: expected at least 1e-09 GB/s"),
     ],
 )
 def test_what_two_pools_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(GapscopeError, match=words):
         resolve(changes)
+
+
+def test_a_prompt_that_no_prefill_engine_holds_is_refused_in_the_words_of_that_pool() -> None:
+    # 22 tokens and one more have 22 with KV: 6 blocks of 4. A pool of 6 holds 5, one being the null block.
+    values = resolve(TEN_MS | {"prefill_replicas": 1, "prefill_kv_blocks": 6})
+    with pytest.raises(
+        GapscopeError, match=r"of a prefill engine: .* need 6 blocks .* has 5 .* raise prefill_kv_blocks"
+    ):
+        simulate(trace_of([talk("a", turn("a0", 22, 3))]), values, build_timing(values, None))
+
+
+def test_nobody_looks_up_while_nothing_but_a_transfer_is_under_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A prompt of 22 tokens at 131,072 bytes each and a byte per second is 2,883,584 s on its way.
+    calls = []
+    advance = Disaggregated.advance
+
+    def counted(self: Disaggregated, now_ns: int, until_ns: int | None) -> Any:
+        calls.append(until_ns)
+        return advance(self, now_ns, until_ns)
+
+    monkeypatch.setattr(Disaggregated, "advance", counted)
+    changes = TEN_MS | {"prefill_replicas": 1, "transfer_gb_s": 1e-9, "transfer_latency_us": 0, "cache_bust": "none"}
+    trace = trace_of([talk("a", turn("a0", 22, 3))])
+    run_id = replay(trace, changes, store=tmp_path, progress=lambda *report: None)
+    (way,) = rows(open_bundle(tmp_path / run_id), "transfers")
+    assert way["end_ns"] - way["start_ns"] == 2_883_584_000_000_000
+    assert len(calls) < 10
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"transfer_gb_s": 1e-9, "kv_bytes_per_token": 1_000_000_000, "prefill_replicas": 1},
+        {"fixed_prefill_token_us": 1e9, "pass_scale": 100.0},
+        {"fixed_prefill_token_us": 1e9, "pass_scale": 100.0, "replicas": 2},
+        {"fixed_prefill_token_us": 1e9, "pass_scale": 100.0, "attention_dp": 2},
+        {"fixed_prefill_token_us": 1e9, "pass_scale": 100.0, "prefill_replicas": 1},
+    ],
+)
+def test_what_lasts_longer_than_146_years_is_refused(changes: dict[str, Any]) -> None:
+    # 20 tokens of 10^18 ns each, and then 50,000 tokens of 10^14 ns each, are more than 2^62 = 4.6 x 10^18.
+    trace = trace_of([talk("a", turn("a0", 20 if "transfer_gb_s" in changes else 50_000, 3))])
+    values = resolve(TEN_MS | {"kv_blocks": 13_000, "max_num_batched_tokens": 60_000} | changes)
+    with pytest.raises(GapscopeError, match="beyond 146 years"):
+        simulate(trace, values, build_timing(values, None))
 
 
 def test_whole_reservation_in_both_pools_preempts_nobody(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_what_can_never_be_admitted_is_refused():
 
 
 def test_an_engine_has_its_own_settings():
-    with pytest.raises(GapscopeError, match="mixed_chunk=True has no effect with engine=vllm"):
+    with pytest.raises(GapscopeError, match="mixed_chunk=true has no effect with engine=vllm"):
         resolve({"mixed_chunk": True})
     with pytest.raises(GapscopeError, match="policy=lpm has no effect with engine=vllm"):
         resolve({"policy": "lpm"})

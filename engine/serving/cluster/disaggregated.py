@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from engine.serving.clock import check_time
 from engine.serving.cluster.merge import merge_records
 from engine.serving.cluster.replica import NEVER, Replica
 from engine.serving.cluster.routers import Router
@@ -160,6 +161,11 @@ class Disaggregated:
         """Whether anything waits, runs, is on its way or is to be reported."""
         return bool(self._events) or min(self._next) < NEVER
 
+    @property
+    def next_ns(self) -> int:
+        """When something happens next, if nothing comes."""
+        return min(self._events[0].time_ns if self._events else NEVER, min(self._next))
+
     # -- what the client does ----------------------------------------------------------------------------------
 
     def receive(self, request: ServedRequest, now_ns: int) -> None:
@@ -206,6 +212,10 @@ class Disaggregated:
             self._in_flight[state.prefill] -= 1
         if stage < _Stage.DECODE and (stage == _Stage.PREFILL or state.held_ns is not None):
             holders.append(state.prefill)
+            if state.held_ns is not None:
+                state.released_ns = max(self._replicas[state.prefill].ready_ns, now_ns)
+        if stage == _Stage.SENT:
+            state.end_ns = None
         self.dropped_ns[index] = max(
             (max(self._replicas[number].ready_ns, now_ns) for number in holders), default=now_ns
         )
@@ -280,6 +290,7 @@ class Disaggregated:
         state.start_ns = now_ns
         tokens = state.served.prompt_tokens if self._link.whole else state.missing
         state.end_ns = now_ns + self._link.duration_ns(tokens)
+        check_time(state.end_ns)
         heappush(self._events, _Event(state.end_ns, True, state.decode, 0, state.served.index, None))
 
     def _arrived(self, state: _Request, now_ns: int) -> None:
@@ -427,8 +438,6 @@ class Disaggregated:
             if state.held_ns is None and state.reserved_ns is None:
                 continue
             times = [state.held_ns, state.reserved_ns, state.start_ns, state.end_ns, state.released_ns]
-            if state.released_ns is None:
-                times[3] = None  # given up on the way
             tokens = state.served.prompt_tokens if self._link.whole else state.missing
             workers = state.prefill - self._decodes, state.decode + prompts if state.decode >= 0 else -1
             ranks = state.prefill_rank, state.decode_rank

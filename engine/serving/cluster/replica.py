@@ -6,6 +6,7 @@ from bisect import bisect_left
 from contextlib import suppress
 
 from engine.errors import GapscopeError
+from engine.serving.clock import LATEST_NS, check_time
 from engine.serving.cluster.lockstep import LockstepServer
 from engine.serving.contract import Finished, ServedRequest, Server, Stepped
 from engine.timing.contract import PassTimeSource, decode_run
@@ -13,7 +14,7 @@ from engine.timing.hidden import gap_ns
 
 AHEAD = 64
 """Passes of a replica that are planned at most: what comes to it makes the rest of its plan void."""
-NEVER = 1 << 62
+NEVER = LATEST_NS
 
 
 class Replica:
@@ -59,7 +60,16 @@ class Replica:
         self._starts, self._durations = [], []
 
     def run(self, start_ns: int, limit_ns: int) -> list[Finished]:
-        """Run passes that start before a limit, until one finishes a request."""
+        """Run passes that start before a limit, until one finishes a request.
+
+        Raises:
+            GapscopeError: simulated time is over.
+        """
+        finished = self._run(start_ns, limit_ns)
+        check_time(self.ready_ns)
+        return finished
+
+    def _run(self, start_ns: int, limit_ns: int) -> list[Finished]:
         if self._stepped is None:
             self.ready_ns, finished = self.server.advance(start_ns, limit_ns)
             self.stalled = isinstance(self.server, LockstepServer) and self.server.stalled

@@ -39,6 +39,11 @@ class Cluster:
         """Whether anything waits, runs or is to be reported."""
         return bool(self._held) or min(self._next) < NEVER
 
+    @property
+    def next_ns(self) -> int:
+        """When something happens next, if nothing comes."""
+        return min(self._held[0][0] if self._held else NEVER, min(self._next))
+
     def receive(self, request: ServedRequest, now_ns: int) -> None:
         """Route a request that arrives now."""
         number = self._router.choose(request, self._in_flight)

@@ -46,7 +46,7 @@ class Admission:
     @property
     def may_prefill(self) -> bool:
         """Whether the next pass could hold prompts."""
-        return self.chunked is not None or (len(self.waiting) > 0 and not self.is_full)
+        return self.chunked is not None or (not self.is_full and len(self.waiting.requests) > 0)
 
     def form(self, now_ns: int, decoding: int, held: float) -> list[Work]:
         """The prefill work of a pass; its pages are taken. Who cannot be admitted holds up the rest of the queue.
@@ -89,25 +89,29 @@ class Admission:
 
     def _let_in(self, now_ns: int, seats: int, left: _Left, taken: int) -> list[Work]:
         """Those of the queue that have room, in order; ``taken`` seats are taken by others in this pass."""
-        config, page, tree = self._config, self._page, self._pages.tree
+        config, page, pages, tree = self._config, self._page, self._pages, self._pages.tree
+        clip = config.sglang.clip_max_new_tokens
+        seats -= taken
         admitted: list[Work] = []
         for request in self.waiting:
-            if taken + len(admitted) >= seats:
+            if len(admitted) >= seats:
                 self.is_full = True
                 break
             node, hits = tree.root, 0
             if config.prefix_caching:
                 node, hits = tree.match(request.chain, (request.known - 1) // page)
-            missing = request.known - hits * page
-            to_sample = min(request.output_tokens - request.sampled, config.sglang.clip_max_new_tokens)
+            known = request.prompt_tokens + request.sampled
+            missing = known - hits * page
+            to_sample = min(request.output_tokens - request.sampled, clip)
             paged = -(-missing // page) * page
-            if missing + to_sample >= self._room(left):
+            if missing + to_sample >= pages.available * page - left.held:
                 self.is_full = True
                 break
             if paged >= left.input and taken + len(admitted):
                 break
             tree.lock(node, tree.root)
-            if missing + to_sample >= self._room(left):
+            room = pages.available * page
+            if missing + to_sample >= room - left.held:
                 tree.unlock(node, now_ns)
                 self.is_full = True
                 break
@@ -122,16 +126,12 @@ class Admission:
             request.node, request.shared = node, hits
             admitted.append(Work(request, hits * page, tokens))
             left.spend(paged, to_sample)
-            if self._room(left) <= 0:
+            if room <= left.held:
                 self.is_full = True
                 break
             if left.input <= 0 or left.chunk <= 0:
                 break
         return admitted
-
-    def _room(self, left: _Left) -> float:
-        """Tokens that the pool could give, less those that are spoken for."""
-        return self._pages.available * self._page - left.held
 
     def _admit(self, admitted: list[Work], now_ns: int) -> None:
         """Write down who left the queue."""

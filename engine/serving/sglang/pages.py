@@ -21,7 +21,8 @@ class Pages:
     @property
     def available(self) -> int:
         """Pages that a running request could get."""
-        return self.free + self.tree.evictable
+        tree = self.tree
+        return self.free + tree.size - tree.locked
 
     def take(self, count: int, request: Request) -> None:
         """Take pages for a request; where too few hold nothing, leaves of the tree are evicted."""

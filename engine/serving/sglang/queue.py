@@ -15,7 +15,7 @@ SMALL_MATCH_TOKENS = 32
 
 
 class WaitingQueue:
-    """Requests that wait, in the order in which they are tried.
+    """``requests`` that wait, in the order in which they are tried.
 
     ``fresh`` and ``again`` are count, sum and sum of squares of the known tokens of those that were never admitted and
     of those that were retracted.
@@ -24,40 +24,40 @@ class WaitingQueue:
     def __init__(self, by_prefix: bool, page: int) -> None:
         self.fresh = [0, 0, 0]
         self.again = [0, 0, 0]
-        self._requests: deque[Request] = deque()
+        self.requests: deque[Request] = deque()
         self._by_prefix = by_prefix
         self._page = page
         self._joined = 0
 
     def __len__(self) -> int:
-        return len(self._requests)
+        return len(self.requests)
 
     def __iter__(self) -> Iterator[Request]:
-        return iter(self._requests)
+        return iter(self.requests)
 
     def join(self, request: Request) -> None:
         """Put a request at the end."""
         request.joined = self._joined
         self._joined += 1
-        self._requests.append(request)
+        self.requests.append(request)
         self._count(request, 1)
 
     def leave(self, request: Request) -> bool:
         """Take a request out; whether it was there."""
-        if request not in self._requests:
+        if request not in self.requests:
             return False
-        self._requests.remove(request)
+        self.requests.remove(request)
         self._count(request, -1)
         return True
 
     def admit_first(self, count: int) -> list[int]:
         """Take the first ``count`` out; returns how many that came before each of them were still waiting then."""
-        admitted = [self._requests.popleft() for _ in range(count)]
+        admitted = [self.requests.popleft() for _ in range(count)]
         for request in admitted:
             self._count(request, -1)
         if not self._by_prefix:
             return [0] * count
-        waits = [request.joined for request in self._requests]
+        waits = [request.joined for request in self.requests]
         ahead = []
         for at, request in enumerate(admitted):
             later = sum(other.joined < request.joined for other in admitted[at + 1 :])
@@ -66,13 +66,13 @@ class WaitingQueue:
 
     def sort(self, tree: RadixTree) -> None:
         """Put those with the longest cached prefix first, where that is the policy and the queue is not too long."""
-        if not self._by_prefix or len(self._requests) > LONGEST_QUEUE_TO_SORT:
+        if not self._by_prefix or len(self.requests) > LONGEST_QUEUE_TO_SORT:
             return
         page = self._page
         shared_at = -(-SMALL_MATCH_TOKENS // page) - 1  # the page with which a common prefix is long enough
         prefixes: set[int] = set()
         ranks: dict[int, int] = {}
-        for request in self._requests:
+        for request in self.requests:
             limit = (request.known - 1) // page
             _node, pages = tree.match(request.chain, limit)
             ranks[request.index] = -pages
@@ -82,7 +82,7 @@ class WaitingQueue:
                     ranks[request.index] = 1
                 prefixes.add(key)
         if any(ranks.values()):
-            self._requests = deque(sorted(self._requests, key=lambda request: ranks[request.index]))
+            self.requests = deque(sorted(self.requests, key=lambda request: ranks[request.index]))
 
     def _count(self, request: Request, sign: int) -> None:
         moments = self.again if request.admissions else self.fresh

@@ -46,7 +46,7 @@ class SglangServer:
     def has_work(self) -> bool:
         """Whether anything waits or runs."""
         admission = self._admission
-        return bool(self._decoding.requests or admission.waiting) or admission.chunked is not None
+        return bool(self._decoding.requests or admission.waiting.requests) or admission.chunked is not None
 
     # -- between passes ----------------------------------------------------------------------------------------
 
@@ -127,13 +127,13 @@ class SglangServer:
 
     def skip(self, starts: Sequence[int], durations: Sequence[int]) -> None:
         """The next passes, of those that are quiet, went like this."""
-        decoding = self._decoding
-        self._write_segment(len(decoding), 0, 0, 0)
+        decoding, steps = self._decoding, len(starts)
+        self._write_segment(len(decoding.requests), 0, 0, 0)
         self._log.starts += starts
         self._log.durations += durations
-        self._pages.free -= decoding.sums.opened(decoding.step, len(starts))
-        self._share.fall(len(starts))
-        decoding.go_on(len(starts))
+        self._pages.free -= decoding.sums.opened(decoding.step, steps)
+        self._share.steps += steps
+        decoding.go_on(steps)
 
     restore_ns = 0
     late_ns = 0
@@ -141,26 +141,29 @@ class SglangServer:
 
     def schedule(self, now_ns: int) -> Batch:
         """Form the batch of the next pass: prefill work if there is any, decodes otherwise."""
-        mixes = self.config.sglang.mixed_chunk and len(self._decoding) > 0
-        prefills = self._admission.may_prefill
+        decoding, admission = self._decoding, self._admission
+        mixes = self.config.sglang.mixed_chunk and len(decoding.requests) > 0
+        prefills = admission.may_prefill
         opened = retracted = 0
         batch: list[Work] = []
         if mixes or not prefills:
             opened, retracted = self._open_pages(now_ns)
         if prefills and not retracted:
-            held = self._share.value * self._decoding.clipped_to_sample()
-            batch = self._admission.form(now_ns, len(self._decoding), held)
+            held = self._share.value * decoding.clipped_to_sample()
+            batch = admission.form(now_ns, len(decoding.requests), held)
             if not (batch or mixes):
                 opened, retracted = self._open_pages(now_ns)
         if not (batch or retracted):
-            self._share.fall(1)
+            self._share.steps += 1
         self._batch = batch
         self._steps = not batch or mixes
-        decodes = len(self._decoding) if self._steps else 0
+        decodes = len(decoding.requests) if self._steps else 0
         self._write_segment(decodes, opened, retracted, len(batch))
-        new_tokens = sum(work.tokens for work in batch)
-        read_tokens = sum(work.computed_before for work in batch)
-        context = self._decoding.sums.context_of(self._decoding.step) if decodes else 0
+        new_tokens = read_tokens = 0
+        for _request, before, tokens in batch:
+            new_tokens += tokens
+            read_tokens += before
+        context = decoding.sums.context_of(decoding.step) if decodes else 0
         return len(batch), new_tokens, read_tokens, decodes, context
 
     def complete(self, now_ns: int, duration_ns: int) -> None:
@@ -205,6 +208,9 @@ class SglangServer:
         pages, decoding = self._pages, self._decoding
         retracted = 0
         opened = decoding.sums.opened(decoding.step, 1)
+        if opened <= pages.free:
+            pages.free -= opened
+            return opened, 0
         while opened > pages.available:
             self._retract(now_ns)
             retracted += 1
@@ -247,16 +253,17 @@ class SglangServer:
 
     def _write_segment(self, decodes: int, opened: int, retracted: int, prefills: int) -> None:
         """Open a segment: the passes from the next one on, until another is opened, are alike."""
-        pages, admission, sums = self._pages, self._admission, self._decoding.sums
+        pages, admission, decoding = self._pages, self._admission, self._decoding
+        sums, waiting = decoding.sums, admission.waiting
         waits = admission.chunked is not None and not prefills
         self._log.segments += (
             len(self._log.starts),
             *((decodes, sums.context, sums.squares) if decodes else (0, 0, 0)),
             self.config.usable_kv_blocks - pages.available - opened,
             pages.tree.size,
-            len(self._decoding) + prefills + waits,
-            *admission.waiting.fresh,
-            *admission.waiting.again,
+            len(decoding.requests) + prefills + waits,
+            *waiting.fresh,
+            *waiting.again,
             retracted,
         )
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 
-import numpy as np
-
 from engine.serving.contract import Batch, ServedRequest, ServerConfig, ServerRecord
 from engine.serving.one_rank import OneRank
+from engine.serving.record import count_to_last_pass
 from engine.serving.skipping.pool import Run
 from engine.serving.skipping.request import ScheduledRequest
 from engine.serving.skipping.server import SkippingServer
@@ -20,6 +19,7 @@ class PooledSkippingServer(OneRank, SkippingServer):
     def __init__(self, config: ServerConfig, timing: PassTimeSource) -> None:
         super().__init__(config, timing)
         self._keepers: set[int] = set()  # whose blocks stay held when they finish
+        self._keeps = False  # so it is of who departs now
         self._kept: dict[int, tuple[ScheduledRequest, int, int]] = {}  # with its blocks, and those with content
         self._reserved: dict[int, ScheduledRequest] = {}
         self._joining: deque[ScheduledRequest] = deque()
@@ -47,7 +47,8 @@ class PooledSkippingServer(OneRank, SkippingServer):
         config, pool, content = self.config, self.pool, self._content
         if self._waiting or len(self._running) + len(self._reserved) + len(self._joining) >= config.max_num_seqs:
             return None
-        state = self._known(request, now_ns)
+        super().receive(request, now_ns)
+        state = self._waiting.pop()
         state.received_in = -1  # it never waits
         runs: list[Run] = []
         hits = idle = 0
@@ -101,12 +102,12 @@ class PooledSkippingServer(OneRank, SkippingServer):
         return prefills - joined, new - joined, read - computed, decodes + joined, context + computed
 
     def finish(self) -> ServerRecord:
-        """Everything that happened here; what was evicted for somebody who never came belongs to the last pass."""
+        """Everything that happened here."""
         record = super().finish()
-        np.minimum(record.events["pass_index"], self._next_pass - 1, out=record.events["pass_index"])
+        count_to_last_pass(record)
         return record
 
-    def _take_on(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
+    def _admit_waiting(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
         """First those who came with their prompts computed: they have room and a seat."""
         while self._joining and budget > 0:
             request = self._joining.popleft()
@@ -115,7 +116,7 @@ class PooledSkippingServer(OneRank, SkippingServer):
             self._joined += 1
             self._joined_context += request.prompt_tokens
             budget -= 1
-        super()._take_on(now_ns, budget, work)
+        super()._admit_waiting(now_ns, budget, work)
 
     def _enter(self, request: ScheduledRequest) -> None:
         """It runs from this pass on, and what came with it can be hit."""
@@ -137,8 +138,12 @@ class PooledSkippingServer(OneRank, SkippingServer):
                 content.register(request, request.computed // block_size, this)
 
     def _depart(self, request: ScheduledRequest, end_ns: int) -> None:
-        if request.index in self._keepers:
-            self._kept[request.index] = (request, *self._take_out(request))
-            self._content.retire(request)
+        self._keeps = request.index in self._keepers
+        super()._depart(request, end_ns)
+        self._keeps = False
+
+    def _give_back(self, request: ScheduledRequest, blocks: int, keyed: int, now_ns: int) -> None:
+        if self._keeps:
+            self._kept[request.index] = request, blocks, keyed
         else:
-            super()._depart(request, end_ns)
+            super()._give_back(request, blocks, keyed, now_ns)

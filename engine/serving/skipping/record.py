@@ -79,11 +79,15 @@ def _bursts(stretches: Columns, verified: Verified | None) -> Ints:
 
 
 def _times(log: Log) -> tuple[Ints, Ints, Ints]:
-    """When each pass started and ended, and the time from the end of the one before (-1 after a restart)."""
+    """When each pass started and ended, and the time from the end of the one before (-1 after a restart).
+
+    The last restart may be of a pass that nobody had room for, and that never came.
+    """
     start = np.array(log.starts, np.int64)
     end = start + np.array(log.durations, np.int64)
     period = np.diff(end, prepend=0)
-    period[log.restarts] = -1
+    restarts = np.array(log.restarts, np.int64)
+    period[restarts[restarts < len(start)]] = -1
     return start, end, period
 
 
@@ -225,7 +229,7 @@ def _queues(facts: Columns, admissions: Columns, preemptions: Columns, num_passe
         "queued_sum_decode_kv_tokens": again[1],
         "queued_var_decode_kv_tokens": population_variance(*again),
         "num_waiting": fresh[0] + again[0],
-        "num_preempted": add_up(preemptions["pass_index"], 1, num_passes),
+        "num_preempted": add_up(preemptions["pass_index"], 1, num_passes + 1)[:num_passes],
     }
 
 

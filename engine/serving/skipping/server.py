@@ -98,10 +98,6 @@ class SkippingServer:
                 f"Request {request.index} says how many tokens it reuses: the skipping core takes what its pool holds; "
                 "set core to plain."
             )
-        self._waiting.append(self._known(request, now_ns))
-
-    def _known(self, request: ServedRequest, now_ns: int) -> ScheduledRequest:
-        """The state of a request that is new here."""
         index = request.index
         if index >= self._num_indices:
             self._num_indices = index + 1
@@ -118,7 +114,7 @@ class SkippingServer:
             if state.tail is not None:
                 state.tail.ends += 1
         self._requests[index] = state
-        return state
+        self._waiting.append(state)
 
     def abort(self, index: int, now_ns: int) -> None:
         """Drop a waiting or running request and free its blocks; a finished one is left alone."""
@@ -207,26 +203,27 @@ class SkippingServer:
         this = self._next_pass
         pool, decoding, content = self.pool, self._decodes, self._content
         preempted = 0
-        self._restored_blocks = self.restore_ns = 0
         if self._host is not None:
             self._host.pass_index = this
+            self._restored_blocks = self.restore_ns = 0
         holds = self.holds_prefills and not self._short and len(self._running) > len(self._partials)
         opened = decoding.opened(this, 1)
         work: list[tuple[ScheduledRequest, int, int]] = []
         if not holds and self._partials:
-            needed = 0
+            needed, block_size = 0, self.config.block_size
             # All but the last that runs go on as far as they can: nobody was admitted behind one who could not.
             budget = self.config.max_num_batched_tokens - decoding.count * decoding.width
             for request in self._partials.values():
                 before, tokens = self._chunk(request, budget)
                 budget -= tokens
-                needed += self._blocks(before + tokens) - self._blocks(before)
+                needed += -(-(before + tokens) // block_size) - -(-before // block_size)
                 work.append((request, before, tokens))
             if content.contested or opened + needed > pool.free:
                 work.clear()
                 opened, preempted = self._go_on_in_order(now_ns, work)
             else:
-                pool.take(opened)
+                if opened:
+                    pool.take(opened)
                 for request, before, tokens in work:
                     self._compute(request, before, tokens)
             for request, _before, _tokens in work:
@@ -249,7 +246,7 @@ class SkippingServer:
                 odd += 1
                 odd_context += before
         if not (preempted or holds):
-            self._take_on(now_ns, budget, work)
+            self._admit_waiting(now_ns, budget, work)
             self._short = bool(self._waiting)
 
         prefills = len(work)
@@ -291,16 +288,11 @@ class SkippingServer:
             return []
         return self._finish(self._log.starts[-1] + self._log.durations[-1])
 
-    def _take_on(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
-        """Whoever is to run from this pass on."""
-        if self._waiting:
-            self._admit_waiting(now_ns, budget, work)
-
     def _admit_waiting(self, now_ns: int, budget: int, work: list[tuple[ScheduledRequest, int, int]]) -> None:
         """First come, first served: the head of the queue holds up the rest."""
         config, pool, waiting, running = self.config, self.pool, self._waiting, self._running
         seats, block_size, this = config.max_num_seqs, config.block_size, self._next_pass
-        log, content = self._log, self._content
+        log, content, host, longest = self._log, self._content, self._host, self._longest_chunk
         content.this = this
         while waiting and budget > 0 and len(running) < seats:
             request = waiting[0]
@@ -311,14 +303,14 @@ class SkippingServer:
                 path = content.path(request)
                 runs, hits, idle = pool.match(path, (known - 1) // block_size, content.settle)
             restored = 0
-            if self._host is not None:
-                restored = self._host.reach(request.content(hits, (known - 1) // block_size))
+            if host is not None:
+                restored = host.reach(request.content(hits, (known - 1) // block_size))
             computed = (hits + restored) * block_size
             tokens = known - computed
             if tokens > budget:
                 tokens = budget
-            if tokens > self._longest_chunk:
-                tokens = self._longest_chunk
+            if tokens > longest:
+                tokens = longest
             reserved = known if config.reserve_full_prompt else computed + tokens
             if not self._reserve(request, -(-reserved // block_size), hits, idle):
                 # With less to load from the host it would also have to compute, and so to reserve, less at once.
@@ -483,13 +475,7 @@ class SkippingServer:
         return self._decodes.end(request, last)
 
     def _leave(self, request: ScheduledRequest, now_ns: int) -> int:
-        """Take a running request out and release its blocks; returns how many these were."""
-        blocks, keyed = self._take_out(request)
-        self._give_back(request, blocks, keyed, now_ns)
-        return blocks
-
-    def _take_out(self, request: ScheduledRequest) -> tuple[int, int]:
-        """Take out a running request; returns how many blocks it holds, and how many of them with content."""
+        """Take a running request out and :meth:`_give_back` its blocks; returns how many these were."""
         if request.decoding:
             blocks, fixed = self._end_stretch(request, self._next_pass - 1)
         else:
@@ -502,7 +488,8 @@ class SkippingServer:
                 self._content.register(request, keyed, self._next_pass - 1)
             self._content.unclaim(request)
         del self._running[request.seq]
-        return blocks, keyed
+        self._give_back(request, blocks, keyed, now_ns)
+        return blocks
 
     def _give_back(self, request: ScheduledRequest, blocks: int, keyed: int, now_ns: int) -> None:
         """Release the blocks of a request, of which the first ``keyed`` have content."""
