@@ -124,7 +124,7 @@ def test_null_makes_a_figure_unknown_again(folders: list[Path]) -> None:
         (PART | {"kernel_us": "3"}, "kernel_us is '3', expected a number above 0"),
         (PART | {"hbm_tb_s": -1}, "hbm_tb_s is -1, expected a number above 0"),
         (PART | {"hbm_tb_s": True}, "hbm_tb_s is True, expected a number above 0"),
-        (PART | {"bf16_tflops": float("inf")}, "bf16_tflops is inf, expected a number above 0 and at most 1,000,000,000"),
+        (PART | {"bf16_tflops": float("inf")}, "bf16_tflops is inf, expected a number above 0 and at most 1,000,"),
         (PART | {"compute_share": 1.2}, "compute_share is 1.2, expected a share above 0 and at most 1"),
         (PART | {"allreduce_gb_s": {"two": 5}}, "allreduce_gb_s has the key 'two', expected a number of GPUs"),
         (PART | {"allreduce_gb_s": {"1": 5}}, "allreduce_gb_s.1 is 5, expected a number above 0"),
