@@ -447,6 +447,48 @@ def test_the_description_says_what_was_ingested():
     assert told["model"]["digest"] == told["model_digest"]
 
 
+DRAFTS = {"spec_method": "mtp", "spec_tokens": 3, "spec_acceptance": "0.8"}
+
+
+@pytest.mark.parametrize(
+    ("timing", "calibrated", "confidence"),
+    [
+        (lambda: source(), {"decode": True, "prefill": True}, "high"),
+        (lambda: source(None, target(tp=8)), {"decode": False, "prefill": False}, "escalate"),
+        (lambda: source(tp=8), {"decode": False, "prefill": False}, "escalate"),
+        (lambda: llama(), {"decode": True, "prefill": True}, "high"),
+        (lambda: llama(tp=8), {"decode": "transported", "prefill": "transported"}, "interp"),
+        (lambda: source(part="mi325x", anchor_allow="part"), {"decode": False, "prefill": False}, "escalate"),
+        (lambda: source(anchor_allow="part"), {"decode": True, "prefill": True}, "high"),  # allowed, and not needed
+        (
+            lambda: source(**DRAFTS, anchor_allow="speculation,speculation_method"),
+            {"decode": False, "prefill": False},
+            "escalate",
+        ),
+        (
+            lambda: llama(meta={"num_hidden_layers": 8}, anchor_allow="layers"),
+            {"decode": False, "prefill": False},
+            "escalate",
+        ),
+        (
+            lambda: source(artefact(prefix_caching=True), target(hit_rate=1.0)),
+            {"decode": True, "prefill": True},
+            "high",
+        ),
+        (
+            lambda: source(artefact(**LLAMA, prefix_caching=True), target(hit_rate=1.0), **ON_LLAMA, tp=8),
+            {"decode": "transported", "prefill": False},
+            "interp",
+        ),
+    ],
+)
+def test_calibrated_is_what_was_measured_in_this_regime(timing, calibrated, confidence):
+    told = timing().describe()
+    assert told["calibrated"] == calibrated
+    if not (told["acceptance"]["confidence"] == "interp" and confidence == "high"):  # lanes beyond the sweep
+        assert told["acceptance"]["confidence"] == confidence
+
+
 def test_an_anchor_of_another_part_is_refused_by_name():
     with pytest.raises(GapscopeError, match=r"does not apply \(1 axis differs\).*Another GPU part: gfx950.*mi325x"):
         source(artefact(), part="mi325x")

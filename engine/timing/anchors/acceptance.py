@@ -14,10 +14,12 @@ from engine.timing.anchors import regime
 from engine.timing.anchors.artefact import Anchor, Packed, PrefillProbe
 from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, line_of, packed_line
 from engine.timing.anchors.regime import AxisRow
-from engine.timing.anchors.target import Target
+from engine.timing.anchors.target import Target, other_widths
 
 LAYOUT = "layout"
 """What ``allow`` says for an attention-DP layout that differs and cannot be carried over."""
+LAYERS = "layers"
+"""What ``allow`` says for a depth that differs."""
 BEYOND_PROBE = 1.5
 """Longest prompt, in lengths of the longest probe, that a curve without a fit may be read for."""
 CACHE_HIT_RATE = 0.999
@@ -25,6 +27,7 @@ OFF_BY_LENGTH = 2.0
 FAR_GPUS = 2.0
 
 PrefillUse = Literal["curve", "line", "cache_hits", "refused", "none"]
+Carried = Literal["measured", "formula", "no formula"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,10 @@ class Acceptance:
     """What of an anchor applies to a target.
 
     ``refusals`` are of the whole anchor; ``prefill_refusals`` leave its decode calibrated, ``packed_refusals`` its
-    prefill of one prompt at a time. ``confidence``: *escalate* (the regime differs), *interp* (asked beyond the
-    measured batches), *high*; ``reach``: whether the target has more than twice the GPUs that were measured.
+    prefill of one prompt at a time. ``forced`` names what differs and was allowed by name; ``carried``: whether the
+    curves are those of its own widths, come from others by the formula, or without one. ``confidence``: *escalate* (the
+    regime differs, allowed or not, or nothing tells how widths change the times), *interp* (asked beyond the measured
+    batches or on other widths), *high*; ``reach``: whether the target has more than twice the GPUs that were measured.
     """
 
     rows: tuple[AxisRow, ...]
@@ -54,6 +59,8 @@ class Acceptance:
     warnings: tuple[Finding, ...]
     confidence: Literal["escalate", "interp", "high"]
     reach: Literal["high", "low", "unknown"]
+    forced: tuple[str, ...]
+    carried: Carried
 
     @property
     def distance(self) -> int:
@@ -76,13 +83,31 @@ class Acceptance:
         """Whether its prefill may be used as well."""
         return self.accepted and self.prefill in ("curve", "line", "cache_hits")
 
+    @property
+    def calibrated(self) -> dict[str, bool | str]:
+        """Of decode and prefill, whether they rest on a measurement of this regime.
+
+        ``True``: measured on these widths; ``"transported"``: on others, and the formula's whole steps tell the
+        difference; ``False``: refused, forced by a name in ``allow``, or carried over without a formula.
+        """
+        level = (
+            False if self.forced else {"measured": True, "formula": "transported", "no formula": False}[self.carried]
+        )
+        prompts = self.carried == "measured" or self.prefill != "cache_hits"  # hits are not carried over
+        return {"decode": self.accepted and level, "prefill": self.prefill_accepted and prompts and level}
+
 
 def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Acceptance:
     """Whether ``anchor`` applies to ``target``; ``allow`` names axes that may differ, or :data:`LAYOUT`."""
     digest = anchor.meta.get("config_digest")
     configs = (None if digest is None else str(digest), target.config_digest)
     rows = tuple(regime.compare(regime.of_anchor(anchor), target.axes, allow, configs))
-    refusals = [*_regime_refusals(rows), *_layout_refusals(anchor, target, allow)]
+    layout = list(_layout_refusals(anchor, target))
+    refusals = [*_regime_refusals(rows), *(finding for word, finding in layout if word not in allow)]
+    forced = [*(row.axis for row in rows if row.allowed), *(word for word, _ in layout if word in allow)]
+    carried: Carried = "measured"
+    if other_widths(anchor, target):
+        carried = "no formula" if target.deployment is None else "formula"
     use, prefill_refusals = _prefill(anchor, target)
     probe = anchor.prefill
     packed_refusals: list[Finding] = []
@@ -91,7 +116,8 @@ def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Accept
             packed_refusals = list(_packed_refusals(probe, probe.packed, target))
         else:
             packed_refusals = [Finding("packed_without_curve", "Packed prompts need the curve of single ones.")]
-    warnings = [*_allowed(rows), *_decode_warnings(anchor, target)]
+    warnings = [*_allowed(rows), *(_said_allowed(finding) for word, finding in layout if word in allow)]
+    warnings += _decode_warnings(anchor, target)
     if probe is not None and use in ("curve", "line"):
         warnings += _prefill_warnings(anchor, probe, target, use)
     warnings += [
@@ -109,8 +135,14 @@ def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Accept
         packed=probe is not None and probe.packed is not None and not packed_refusals,
         packed_refusals=tuple(packed_refusals),
         warnings=tuple(warnings),
-        confidence="escalate" if distance else "interp" if asked_beyond else "high",
+        confidence="escalate"
+        if distance or forced or carried == "no formula"
+        else "interp"
+        if asked_beyond or carried == "formula"
+        else "high",
         reach="unknown" if gpus is None else "high" if gpus <= FAR_GPUS * anchor.gpus else "low",
+        forced=tuple(forced),
+        carried=carried,
     )
 
 
@@ -135,21 +167,32 @@ def _allowed(rows: tuple[AxisRow, ...]) -> Iterator[Finding]:
             )
 
 
-def _layout_refusals(anchor: Anchor, target: Target, allow: Collection[str]) -> Iterator[Finding]:
+def _said_allowed(finding: Finding) -> Finding:
+    return Finding(f"allowed_{finding.code}", f"{finding.sentence} It was allowed by name.", finding.figures)
+
+
+def _layout_refusals(anchor: Anchor, target: Target) -> Iterator[tuple[str, Finding]]:
+    """What forbids to carry the anchor over, each with the word that allows it."""
     here, there = anchor.attention_dp, target.attention_dp
-    if here is not None and there is not None and here != there and target.deployment is None and LAYOUT not in allow:
-        yield Finding(
-            "attention_dp_layout",
-            f"Measured with {here} attention-DP ranks, asked for {there}, and no part and model are named from which "
-            "the difference could be computed.",
-            {"anchor": here, "target": there},
+    if here is not None and there is not None and here != there and target.deployment is None:
+        yield (
+            LAYOUT,
+            Finding(
+                "attention_dp_layout",
+                f"Measured with {here} attention-DP ranks, asked for {there}, and no part and model are named from "
+                "which the difference could be computed.",
+                {"anchor": here, "target": there},
+            ),
         )
     layers = None if target.deployment is None else target.deployment.model.layers
-    if anchor.layers is not None and layers is not None and anchor.layers != layers and "layers" not in allow:
-        yield Finding(
-            "depth",
-            f"Measured with {anchor.layers} of {layers} layers: what a layer costs was not measured apart.",
-            {"anchor": anchor.layers, "target": layers},
+    if anchor.layers is not None and layers is not None and anchor.layers != layers:
+        yield (
+            LAYERS,
+            Finding(
+                "depth",
+                f"Measured with {anchor.layers} of {layers} layers: what a layer costs was not measured apart.",
+                {"anchor": anchor.layers, "target": layers},
+            ),
         )
 
 
