@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from engine.timing.anchors import regime
 from engine.timing.anchors.artefact import Anchor, Packed, PrefillProbe
-from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, line_of, packed_line
+from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, falls, line_of, packed_line
 from engine.timing.anchors.regime import AxisRow
 from engine.timing.anchors.target import Target, other_widths
 
@@ -22,6 +22,10 @@ LAYERS = "layers"
 """What ``allow`` says for a depth that differs."""
 BEYOND_PROBE = 1.5
 """Longest prompt, in lengths of the longest probe, that a curve without a fit may be read for."""
+BEYOND_CURVE = 4.0
+"""The same of a fitted curve: further on nothing measured says that its bend goes on."""
+DECODE_NOISE = 0.2
+"""Share by which a larger batch may take less than a smaller one before it is said."""
 CACHE_HIT_RATE = 0.999
 OFF_BY_LENGTH = 2.0
 FAR_GPUS = 2.0
@@ -90,9 +94,8 @@ class Acceptance:
         ``True``: measured on these widths; ``"transported"``: on others, and the formula's whole steps tell the
         difference; ``False``: refused, forced by a name in ``allow``, or carried over without a formula.
         """
-        level = (
-            False if self.forced else {"measured": True, "formula": "transported", "no formula": False}[self.carried]
-        )
+        by: dict[Carried, bool | str] = {"measured": True, "formula": "transported", "no formula": False}
+        level = False if self.forced else by[self.carried]
         prompts = self.carried == "measured" or self.prefill != "cache_hits"  # hits are not carried over
         return {"decode": self.accepted and level, "prefill": self.prefill_accepted and prompts and level}
 
@@ -219,22 +222,25 @@ def _prefill(anchor: Anchor, target: Target) -> tuple[PrefillUse, list[Finding]]
                     {"prefix_caching": caching, "hit_rate": rate},
                 )
             )
-    if use == "line" and line_of(probe) is None:
+    if (use == "line" and line_of(probe) is None) or falls(probe):
         refusals.append(
             Finding(
                 "no_rate",
-                "Prompts of one length, or of no positive rate, were measured: what a token costs is not known.",
+                "Prompts of one length, or of no positive rate (longer ones took no longer), were measured: what a "
+                "token costs is not known.",
                 {"lengths": sorted({point.tokens for point in probe.points})},
             )
         )
     asked = target.prompt_tokens
-    if use == "line" and asked is not None and asked > BEYOND_PROBE * probe.longest:
+    limit = BEYOND_CURVE if use == "curve" else BEYOND_PROBE
+    if use in ("curve", "line") and asked is not None and asked > limit * probe.longest:
+        what = "even a fitted curve is read no further than that" if use == "curve" else "there is no fitted curve"
         refusals.append(
             Finding(
                 "probe_too_short",
-                f"Prompts of up to {probe.longest:,.0f} tokens were measured, {asked:,.0f} are asked for, and there is "
-                f"no fitted curve: more than {BEYOND_PROBE:g} times as long.",
-                {"longest": probe.longest, "asked": asked, "limit": BEYOND_PROBE},
+                f"Prompts of up to {probe.longest:,.0f} tokens were measured, and {asked:,.0f} are asked for, more "
+                f"than {limit:g} times as long: {what}.",
+                {"longest": probe.longest, "asked": asked, "limit": limit},
             )
         )
     return ("refused", refusals) if refusals else (use, [])
@@ -313,7 +319,17 @@ def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
         yield Finding("observable_refilling", "Decodes were measured in a refilling loop, whose steps hold prompts.")
     top = anchor.sweep[-1].batch
     if len(anchor.sweep) == 1:
-        yield Finding("single_batch", f"Only batch {top} was measured: other batches have the shape of the formula.")
+        what = (
+            "cost the same, as no part and model are named" if target.deployment is None else "have the formula's shape"
+        )
+        yield Finding("single_batch", f"Only batch {top} was measured: other batches {what}.")
+    yield from _falling(anchor)
+    if any(point.context is None for point in anchor.sweep):
+        yield Finding(
+            "context_unknown",
+            "The anchor does not say at which context its decodes were measured (input_len and output_len, or context "
+            "in a row): they are read alike at any, and no context counts as measured.",
+        )
     if target.requests is not None and target.requests > top:
         yield Finding(
             "sweep_narrow",
@@ -337,6 +353,24 @@ def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
             "other_length",
             f"Decodes were measured after prompts of {own:,.0f} tokens, and prompts of {asked:,.0f} are asked for.",
             {"anchor": own, "asked": asked},
+        )
+
+
+def _falling(anchor: Anchor) -> Iterator[Finding]:
+    """The largest fall of the sweep: a step with more requests computes and reads more, and takes no less."""
+    slowest, found = anchor.sweep[0], None
+    for point in anchor.sweep[1:]:
+        share = point.ms / slowest.ms
+        if share < 1.0 - DECODE_NOISE and (found is None or share < found[0]):
+            found = share, slowest, point
+        slowest = max(slowest, point, key=lambda one: one.ms)
+    if found is not None:
+        _, before, after = found
+        yield Finding(
+            "sweep_falls",
+            f"Batch {after.batch} took {after.ms:,.4g} ms, and the smaller batch {before.batch} {before.ms:,.4g} ms: "
+            "more than noise, so look at how the sweep was measured.",
+            {"batch": after.batch, "ms": after.ms, "smaller": before.batch, "smaller_ms": before.ms},
         )
 
 
