@@ -15,15 +15,18 @@ FRACTION = 0.9
 """Share of the memory that engines use by default; no knob says it."""
 
 
-def ledger_words(values: Mapping[str, Any], stores: Sequence[Path]) -> tuple[str, bool]:
+def ledger_words(
+    values: Mapping[str, Any], stores: Sequence[Path], timing: Mapping[str, Any] | None = None
+) -> tuple[str, bool]:
     """What the ledger allows and the knobs say, in words, and whether they ask for more; empty without a deployment.
 
-    The bytes of a token are those over all GPUs of an engine, and are told where KV moves.
+    ``timing`` is that of the lineage of the run to start from. The bytes of a token are those over all GPUs of an
+    engine, and are told where KV moves.
     """
     if not (values["part"] and values["model_preset"]):
         return "", False
     try:
-        deployment = deployment_of(values, preset_folders(stores))
+        deployment = deployment_of(values, preset_folders(stores, timing))
         ledger = memory_ledger(
             deployment,
             memory_fraction=FRACTION,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -75,9 +76,10 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     from engine.bundle import measured_runs
-    from engine.deployment import preset_folders
+    from engine.deployment import changed_presets, preset_folders
     from engine.replay import knobs_from_run, replay, resolve_host_terms, trace_digest
     from engine.timing import build_timing
+    from engine.timing.notes import notes_of
     from engine.traces import keep_trace
 
     stores = stores_of(arguments)
@@ -88,8 +90,14 @@ def _replay(arguments: argparse.Namespace) -> int:
     if not arguments.trace:
         trace_digest(_needed(like, arguments))
     model = model_of(arguments, like, stores, values)
-    presets = preset_folders(stores)
-    build_timing(values, model, presets)  # says what is missing before anything is read
+    presets = preset_folders(stores, like.lineage.get("timing") if like else None)
+    timing = build_timing(values, model, presets)  # says what is missing before anything is read
+    stood_for = _stood_for(like, stores) if like and like.kind == "replay" else like
+    notes = changed_presets(presets)
+    if stood_for:
+        notes += notes_of(timing.describe(), stood_for.run_id, stood_for.identity)
+    for note in notes:
+        print(f"Note: {note}", file=sys.stderr)
     trace = _trace(arguments, like, stores)
     if arguments.dry_run:
         resolved = resolve_host_terms(values, model)
@@ -114,7 +122,7 @@ def _replay(arguments: argparse.Namespace) -> int:
             store=stores[-1],
             presets=presets,
             title=arguments.title,
-            like=_stood_for(like, stores) if like and is_replay else like,
+            like=stood_for,
             held=measured_runs(stores),
             parent_run=like.run_id if like and is_replay else None,
             progress=bar.report,

@@ -10,7 +10,14 @@ from engine.deployment.memory import MemoryLedger, memory_ledger
 from engine.deployment.model import Attention, Experts, LinearAttention, ModelShape, SparseAttention
 from engine.deployment.of_knobs import deployment_of
 from engine.deployment.part import Part
-from engine.deployment.presets import load_model, load_part, model_names, part_names, preset_folders
+from engine.deployment.presets import (
+    changed_presets,
+    load_model,
+    load_part,
+    model_names,
+    part_names,
+    preset_folders,
+)
 from engine.deployment.weights import parameters, weight_bytes
 
 __all__ = [
@@ -24,6 +31,7 @@ __all__ = [
     "ModelShape",
     "Part",
     "SparseAttention",
+    "changed_presets",
     "deployment_of",
     "dtype_bytes",
     "from_huggingface",
