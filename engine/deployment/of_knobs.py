@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from engine.deployment.deployed import Deployment
+from engine.deployment.model import ModelShape
 from engine.deployment.presets import load_model, load_part
+from engine.errors import GapscopeError
 
 OWN = "own"
 """The value of a dtype knob that takes what the checkpoint is published in."""
 
 _RENAMED = {"graph_mode": "graph"}
+_OF_EXPERTS = {"ep": 1, "expert_dtype": OWN, "router_balance": 1.0, "ep_imbalance": 1.0}
+"""Knobs that say something of experts, and what they are where nothing is said."""
 
 
 def deployment_of(knobs: Mapping[str, Any], folders: Sequence[Path] = ()) -> Deployment:
@@ -22,9 +26,10 @@ def deployment_of(knobs: Mapping[str, Any], folders: Sequence[Path] = ()) -> Dep
     Drafts widen a pass: ``spec_tokens`` of a method make ``verify_width`` one more.
 
     Raises:
-        GapscopeError: there is no preset of that name, or it is not sound.
+        GapscopeError: there is no preset of that name, it is not sound, or a knob is about what its model lacks.
     """
     model, part = load_model(knobs["model_preset"], folders), load_part(knobs["part"], folders)
+    _check(knobs, model)
     names = {field.name for field in fields(Deployment)} - {"model", "part"}
     values = {_RENAMED.get(name, name): value for name, value in knobs.items()}
     given = {name: value for name, value in values.items() if name in names}
@@ -36,3 +41,31 @@ def deployment_of(knobs: Mapping[str, Any], folders: Sequence[Path] = ()) -> Dep
     if knobs.get("spec_method", "none") != "none":
         given["verify_width"] = 1 + knobs["spec_tokens"]
     return Deployment(model=model, part=part, **given)
+
+
+def _check(knobs: Mapping[str, Any], model: ModelShape) -> None:
+    """Refuse knobs that say something of what the model does not have."""
+    if model.experts is None:
+        for name, silent in _OF_EXPERTS.items():
+            if (value := knobs.get(name, silent)) != silent:
+                raise GapscopeError(f"Knob {name}={value}: {model.name} has no experts; expected {silent}.")
+    scale = knobs.get("sparse_cost_scale", 1.0)
+    if scale != 1 and not _picks(model):
+        raise GapscopeError(
+            f"Knob sparse_cost_scale={scale:g}: {model.name} has no indexer that picks a topk of the whole context; "
+            "expected 1."
+        )
+    drafts = knobs.get("spec_method") == "mtp" and knobs.get("spec_tokens") and not knobs.get("spec_draft_cost")
+    if drafts and not model.mtp_layers:
+        raise GapscopeError(
+            f"Knob spec_method=mtp: {model.name} has no MTP layers; expected another method, or what a draft costs "
+            "(spec_draft_cost)."
+        )
+
+
+def _picks(model: ModelShape) -> bool:
+    """Whether the cost of picking is priced for itself: not with a schedule, whose indexer is part of its kernels."""
+    sparse = model.sparse
+    if sparse is None or sparse.schedule:
+        return False
+    return bool(sparse.topk and sparse.index_heads and sparse.index_dim and sparse.indexed_layers)

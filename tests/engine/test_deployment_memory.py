@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -18,6 +19,7 @@ from engine.deployment import (
 )
 from engine.errors import GapscopeError
 from engine.knobs.resolve import defaults
+from engine.timing.analytic import StepModel
 
 GIB = 1 << 30
 H100 = load_part("h100-sxm")
@@ -251,3 +253,47 @@ def test_a_weight_dtype_that_is_set_is_that_of_the_experts_too() -> None:
 def test_drafts_widen_a_pass() -> None:
     named = {"part": "b200-sxm", "model_preset": "deepseek-v3", "spec_method": "mtp", "spec_tokens": 3}
     assert deployment_of(defaults() | named | {"graph_mode": "piecewise"}).verify_width == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ("llama-3.1-8b", {"tp": 8, "ep": 8}, "Knob ep=8: llama-3.1-8b has no experts; expected 1."),
+        ("llama-3.1-8b", {"expert_dtype": "fp8"}, "Knob expert_dtype=fp8: llama-3.1-8b has no experts; expected own."),
+        (
+            "llama-3.1-8b",
+            {"router_balance": 0.5},
+            "Knob router_balance=0.5: llama-3.1-8b has no experts; expected 1.0.",
+        ),
+        (
+            "llama-3.1-8b",
+            {"sparse_cost_scale": 5.0},
+            "Knob sparse_cost_scale=5: llama-3.1-8b has no indexer that picks a topk of the whole context; expected 1.",
+        ),
+        (
+            "llama-3.1-8b",
+            {"spec_method": "mtp", "spec_tokens": 2},
+            "Knob spec_method=mtp: llama-3.1-8b has no MTP layers; expected another method, or what a draft costs "
+            "(spec_draft_cost).",
+        ),
+    ],
+)
+def test_knobs_that_say_something_of_what_a_model_lacks_are_refused(
+    model: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GapscopeError) as refused:
+        deployment_of(defaults() | {"part": "h100-sxm", "model_preset": model} | changes)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_cost_of_picking_is_refused_exactly_where_it_changes_nothing(name: str) -> None:
+    knobs = defaults() | {"part": "mi355x", "model_preset": name, "timing": "analytic", "tp": 8}
+    fused = StepModel(deployment_of(knobs)).decode_ns(8, 30_000)
+    unfused = StepModel(replace(deployment_of(knobs), sparse_cost_scale=5.0)).decode_ns(8, 30_000)
+    try:
+        deployment_of(knobs | {"sparse_cost_scale": 5.0})
+    except GapscopeError:
+        assert unfused == fused
+    else:
+        assert unfused > fused
