@@ -320,7 +320,13 @@ def test_a_folder_is_indexed_without_what_is_no_anchor(tmp_path):
     put(tmp_path, "broken", artefact(decode_floor_ms=-1))
     (tmp_path / "anchors" / "notes.json").write_text("no json", encoding="utf-8")
     assert [entry.name for entry in index(tmp_path)] == ["one", "fleet/mi355x/two"]
-    assert len(store.unsound(tmp_path)) == 1
+    put(tmp_path, "two words", artefact())
+    wrong = dict(zip(("broken", "notes", "report", "two words"), store.unsound(tmp_path), strict=True))
+    assert all(str(tmp_path / "anchors" / f"{name}.json") in sentence for name, sentence in wrong.items())
+    assert "decode_floor_ms is -1" in wrong["broken"]
+    assert "is not JSON" in wrong["notes"]
+    assert "no meta object" in wrong["report"]
+    assert "is no name of an anchor" in wrong["two words"]
     with pytest.raises(NoArtefact, match="no meta"):
         load("report", [tmp_path])
     with pytest.raises(GapscopeError, match="Did you mean one"):

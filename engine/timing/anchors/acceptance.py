@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from engine.timing.anchors import regime
-from engine.timing.anchors.artefact import Anchor, Packed, PrefillProbe
+from engine.timing.anchors.artefact import BUILT_DIGEST, Anchor, Packed, PrefillProbe
 from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, falls, line_of, packed_line
 from engine.timing.anchors.regime import AxisRow
 from engine.timing.anchors.target import Target, other_widths
@@ -323,6 +323,12 @@ def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
             "cost the same, as no part and model are named" if target.deployment is None else "have the formula's shape"
         )
         yield Finding("single_batch", f"Only batch {top} was measured: other batches {what}.")
+    if anchor.meta.get("sources") and not anchor.is_built:
+        yield Finding(
+            "no_lineage",
+            f"The anchor names recordings and has no {BUILT_DIGEST}: whether it was made of them is not known, and it "
+            "is used as written by hand.",
+        )
     yield from _falling(anchor)
     if any(point.context is None for point in anchor.sweep):
         yield Finding(

@@ -19,6 +19,8 @@ from engine.timing.anchors import server_args
 LARGEST_BYTES = 1 << 24
 LARGEST = 1e9
 """No figure is larger: of milliseconds that is eleven days."""
+BUILT_DIGEST = "built_digest"
+"""Key of what was built of recordings: the digest of all else in it, so that its lineage is that of its figures."""
 OBSERVABLES = ("pass", "median_itl_single_wave", "median_itl", "mean_tpot")
 """What a decode figure is: the engine's own pass, or seen from outside, best first."""
 
@@ -115,6 +117,11 @@ class Anchor:
     document: Mapping[str, Any] = field(repr=False)
 
     @property
+    def is_built(self) -> bool:
+        """Whether it is, unchanged, what was built of recordings."""
+        return self.document.get(BUILT_DIGEST) is not None
+
+    @property
     def middle_context(self) -> float | None:
         """Mean tokens of a request while the sweep was decoded: the prompt and half of the output."""
         return None if self.input_len is None else self.input_len + (self.output_len or 0.0) / 2.0
@@ -151,6 +158,11 @@ def read_anchor(value: Any, name: str) -> Anchor:
         GapscopeError: it is, and a figure of it cannot be.
     """
     _check_shape(value, name)
+    if value.get(BUILT_DIGEST) not in (None, digest_of({k: v for k, v in value.items() if k != BUILT_DIGEST})):
+        raise GapscopeError(
+            f"Anchor {name} was changed after it was built of recordings: its {BUILT_DIGEST} does not match. Build it "
+            f"again, or remove {BUILT_DIGEST} to use it as written by hand, without a lineage."
+        )
     read = _Reader(name)
     meta: Mapping[str, Any] = value["meta"]
     input_len, output_len = (read.maybe(meta, key) for key in ("input_len", "output_len"))
@@ -201,6 +213,12 @@ def digest_of(value: Any) -> str:
     """SHA-256 of a JSON value in canonical form."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What was built, with the digest of it as it reads from a file."""
+    plain: dict[str, Any] = json.loads(json.dumps(document))
+    return {**plain, BUILT_DIGEST: digest_of(plain)}
 
 
 def _check_shape(value: Any, name: str) -> None:
