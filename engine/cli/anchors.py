@@ -109,6 +109,7 @@ def _given(texts: Iterable[str]) -> dict[str, Any]:
 
 def _keep(document: Mapping[str, Any], arguments: argparse.Namespace) -> int:
     from engine.timing.anchors import keep, read_anchor
+    from engine.timing.anchors.keys import slips
     from engine.timing.anchors.store import write
 
     anchor = read_anchor(document, arguments.name or arguments.out.stem)
@@ -119,6 +120,8 @@ def _keep(document: Mapping[str, Any], arguments: argparse.Namespace) -> int:
         write(document, path)
     print(path)
     print(_said(anchor), file=sys.stderr)
+    for where, key, meant in slips(anchor.document):
+        print(f"Key {key} of {where} is not read: is {meant} meant?", file=sys.stderr)
     return 0
 
 

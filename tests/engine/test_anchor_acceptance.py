@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from anchor_cases import artefact, target
 
 from engine.deployment import Deployment, load_model, load_part
-from engine.timing.anchors import judge, read_anchor
+from engine.timing.anchors import judge, keys, read_anchor
 
 
 def judged(document, asked=None, **options):
@@ -233,6 +236,24 @@ def test_the_plain_case_warns_of_nothing_else():
     fitted = judged(artefact(prefill_anchor=probe(1024, 2048, 4096, 8192)))
     assert codes(fitted.warnings) == []
     assert codes(judged(artefact(sweep={8: 9.0})).warnings) == ["single_batch", "sweep_narrow", "straight_line"]
+
+
+def test_keys_that_look_like_slips_are_said():
+    document = artefact(wieght_dtype="fp8", foo=1, speculative_tokens=3, client_version="1", gpus=4)
+    document |= {"swep": [], "notes": "x"}
+    document["meta"]["prefill_anchor"]["curvefit"] = {}
+    found = {w.figures["key"]: w.figures["meant"] for w in judged(document).warnings if w.code == "key_not_read"}
+    assert found.pop("speculative_tokens") in ("speculative_num_tokens", "num_speculative_tokens")
+    found.pop("gpus", None)
+    assert found == {"swep": "sweep", "wieght_dtype": "weight_dtype", "curvefit": "curve_fit"}
+
+
+def test_every_key_of_the_docs_is_known():
+    text = (Path(__file__).parents[2] / "docs" / "timing.md").read_text(encoding="utf-8")
+    section = text[text.index("## Anchors") : text.index("## Tables")]
+    told = set(re.findall(r"`meta\.([a-z_]+)`", section))
+    assert told
+    assert told <= set(keys.META)
 
 
 @pytest.mark.parametrize(("tp", "reach"), [(8, "high"), (16, "low"), (None, "unknown")])

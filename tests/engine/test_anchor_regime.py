@@ -98,6 +98,20 @@ def test_unknown_speculation_matches_off_only():
     assert judged(speculating, target(speculation="spec:5", speculation_method="mtp")).distance == 1
 
 
+def test_the_number_of_drafts_has_two_names_and_its_absence_is_said():
+    asked = target(speculation="spec:3", speculation_method="mtp")
+    for key in ("speculative_num_tokens", "num_speculative_tokens"):
+        assert judged(artefact(speculative_method="mtp", **{key: 3}), asked).accepted
+    (found,) = judged(artefact(speculative_method="mtp"), asked).refusals
+    assert found.sentence == (
+        "Another speculation: spec in the anchor, spec:3 in the target (how many tokens are drafted is unknown of the "
+        "anchor: speculative_num_tokens)."
+    )
+    document = artefact(speculative_method="mtp", speculative_num_tokens=3)
+    (found,) = judged(document, target(speculation="spec", speculation_method="mtp")).refusals
+    assert "(how many tokens are drafted is unknown of the target)" in found.sentence
+
+
 def test_methods_that_are_both_known_must_be_one():
     speculating = artefact(speculative_method="eagle3", speculative_num_tokens=3)
     assert codes(judged(speculating, target(speculation="spec:3", speculation_method="mtp")).refusals) == [

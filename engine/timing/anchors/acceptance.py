@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from engine.timing.anchors import regime
 from engine.timing.anchors.artefact import BUILT_DIGEST, Anchor, Packed, PrefillProbe
+from engine.timing.anchors.keys import slips
 from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, falls, line_of, packed_line
 from engine.timing.anchors.regime import AxisRow
 from engine.timing.anchors.target import Target, other_widths
@@ -323,6 +324,12 @@ def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
             "cost the same, as no part and model are named" if target.deployment is None else "have the formula's shape"
         )
         yield Finding("single_batch", f"Only batch {top} was measured: other batches {what}.")
+    for where, key, meant in slips(anchor.document):
+        yield Finding(
+            "key_not_read",
+            f"Key {key} of {where} is not read: is {meant} meant?",
+            {"key": key, "meant": meant},
+        )
     if anchor.meta.get("sources") and not anchor.is_built:
         yield Finding(
             "no_lineage",
