@@ -315,6 +315,24 @@ def test_figures_that_cannot_be_are_named(meta, reason):
         read_anchor(artefact(**meta), "a")
 
 
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"batch": 1, "decode_ms": -3}, "decode_ms is -3, expected a number above 0."),
+        ({"batch": 1, "decode_ms": 0}, "decode_ms is 0, expected a number above 0."),
+        ({"batch": 0, "decode_ms": 3}, "batch is 0, expected a number of at least 1."),
+        ({"batch": 10**12, "decode_ms": 3}, "batch is 1000000000000, expected a number of at most 1,000,000,000."),
+        ({"batch": 1.5, "decode_ms": 3}, "batch is 1.5, expected a whole number."),
+        ({"batch": True, "decode_ms": 3}, "batch is True, expected a number of at least 1."),
+        ({"decode_ms": 3}, "sweep has a row without batch"),
+    ],
+)
+def test_a_row_that_cannot_be_says_what_is_expected(row, reason):
+    with pytest.raises(GapscopeError) as refused:
+        read_anchor({**artefact(), "sweep": [row]}, "a")
+    assert reason in str(refused.value)
+
+
 def put(folder: Path, name: str, document) -> None:
     path = folder / "anchors" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -322,8 +322,23 @@ def test_a_refused_prefill_is_priced_by_the_formula_and_decode_stays_calibrated(
     queries = PassQueries(*(np.array(axis) for axis in ((1, 0, 1), (2048, 0, 2048), (0, 0, 0), (0, 4, 4), (0, 9, 9))))
     times = timing.explain(queries)
     assert [times.sources[i] for i in times.source] == ["analytic", "anchor", "anchor decode, analytic prefill"]
-    with pytest.raises(GapscopeError, match="prefill of anchor a is refused: Prompts of up to 1,024"):
+    with pytest.raises(GapscopeError, match=r"prefill of anchor a is refused: Prompts of up to 1,024.*take an anchor"):
         source(artefact(**short), target(prompt_tokens=8192.0))
+
+
+def test_a_refused_prefill_names_presets_of_its_own_deployment_alone():
+    own = {"model": "llama3170b", "weight_dtype": "bf16", "kv_dtype": "bf16", "expert_dtype": None, "part": "h100-sxm"}
+    with pytest.raises(GapscopeError, match=r"name part=h100-sxm and model_preset=llama-3.1-70b, by whose"):
+        source(artefact(**{**LLAMA, "prefix_caching": True}), target(**own))
+    taken = source(artefact(**{**LLAMA, "prefix_caching": True}), target(**own), **ON_LLAMA, tp=4)
+    assert taken.describe()["calibrated"] == {"decode": True, "prefill": False}
+    with pytest.raises(
+        GapscopeError, match=r"take an anchor with other prompts.*part amd epyc and model toyllama, and"
+    ):
+        source(
+            artefact(model="toyllama", gpu_arch="AMD EPYC", prefix_caching=True),
+            target(model="toyllama", part="amd epyc"),
+        )
 
 
 def test_cache_hits_are_looked_up_by_the_length_of_the_prompt():

@@ -254,8 +254,12 @@ def _observable(value: Any, name: str) -> str:
     return str(value)
 
 
-def _at_least(least: float) -> str:
-    return "" if least == -LARGEST else f" of at least {least:g}"
+def _expected(value: Any, least: float, above: bool) -> str:
+    if not isinstance(value, bool) and isinstance(value, (int, float)) and value > LARGEST:
+        return f"a number of at most {LARGEST:,.0f}"
+    if least == -LARGEST:
+        return "a number"
+    return f"a number above {least:g}" if above else f"a number of at least {least:g}"
 
 
 class _Reader:
@@ -264,18 +268,20 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def maybe(self, row: Mapping[str, Any], key: str, least: float = 0.0) -> float | None:
-        """A number of at least ``least``; None where it is absent or null."""
+    def maybe(self, row: Mapping[str, Any], key: str, least: float = 0.0, above: bool = False) -> float | None:
+        """A number of at least (or ``above``) ``least``; None where it is absent or null."""
         value = row.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= LARGEST:
-            raise GapscopeError(f"Anchor {self._name}: {key} is {value!r:.40}, expected a number{_at_least(least)}.")
+        is_number = not isinstance(value, bool) and isinstance(value, (int, float))
+        if not is_number or not least <= value <= LARGEST or (above and value == least):
+            expected = _expected(value, least, above)
+            raise GapscopeError(f"Anchor {self._name}: {key} is {value!r:.40}, expected {expected}.")
         return float(value)
 
-    def number(self, row: Mapping[str, Any], key: str, least: float = 0.0) -> float:
+    def number(self, row: Mapping[str, Any], key: str, least: float = 0.0, above: bool = False) -> float:
         """A number that has to be there."""
-        value = self.maybe(row, key, least)
+        value = self.maybe(row, key, least, above)
         if value is None:
             raise GapscopeError(f"Anchor {self._name}: {key} is missing in {dict(row)!r:.80}.")
         return value
@@ -289,9 +295,9 @@ class _Reader:
 
     def decode(self, row: Mapping[str, Any], where: str, context: float | None) -> DecodePoint:
         """One decode step; ``context`` where the row says none."""
-        batch, ms = self.count(row, "batch"), self.number(row, "decode_ms")
-        if batch is None or ms == 0:
-            raise GapscopeError(f"Anchor {self._name}: {where} has a row without batch, or of 0 ms: {dict(row)!r:.80}.")
+        batch, ms = self.count(row, "batch"), self.number(row, "decode_ms", above=True)
+        if batch is None:
+            raise GapscopeError(f"Anchor {self._name}: {where} has a row without batch: {dict(row)!r:.80}.")
         own = self.maybe(row, "context")
         return DecodePoint(batch, ms, context if own is None else own)
 
@@ -332,11 +338,13 @@ class _Reader:
 
     def _packed(self, packed: Mapping[str, Any]) -> Packed:
         points = [
-            (self.number(row, "step_tokens", 1.0), self.count(row, "seqs") or 1, self.number(row, "last_ttft_ms"))
+            (
+                self.number(row, "step_tokens", 1.0),
+                self.count(row, "seqs") or 1,
+                self.number(row, "last_ttft_ms", above=True),
+            )
             for row in _list(packed, "points", self._name)
         ]
-        if any(ms == 0 for _, _, ms in points):
-            raise GapscopeError(f"Anchor {self._name}: last_ttft_ms of packed prompts is 0, expected a time above 0.")
         return Packed(
             seq_len=self.number(packed, "seq_len", 1.0),
             budget=self.maybe(packed, "budget_tokens"),

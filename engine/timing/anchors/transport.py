@@ -183,7 +183,8 @@ class Transport:
             told = (_said(changed, only=0), _said(changed, only=1)) if changed else ("another KV dtype", "this one")
             raise GapscopeError(
                 f"Anchor {self.anchor.name} was measured with {told[0]}, and the {what} of {told[1]} needs what the "
-                "part can do: name part and model_preset."
+                "part can do: name part and model_preset, if this very deployment has presets, or take an anchor of "
+                "these widths."
             )
         return self.steps
 
