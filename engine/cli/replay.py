@@ -76,7 +76,7 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     from engine.bundle import measured_runs
-    from engine.deployment import changed_presets, preset_folders
+    from engine.deployment import changed_presets, memory_notes, preset_folders
     from engine.replay import knobs_from_run, replay, resolve_host_terms, trace_digest
     from engine.timing import build_timing
     from engine.timing.notes import notes_of
@@ -93,7 +93,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     presets = preset_folders(stores, like.lineage.get("timing") if like else None)
     timing = build_timing(values, model, presets)  # says what is missing before anything is read
     stood_for = _stood_for(like, stores) if like and like.kind == "replay" else like
-    notes = changed_presets(presets)
+    notes = changed_presets(presets) + memory_notes(values, presets)
     if stood_for:
         notes += notes_of(timing.describe(), stood_for.run_id, stood_for.identity)
     for note in notes:

@@ -8,7 +8,7 @@ from engine.deployment.huggingface import from_huggingface
 from engine.deployment.kv import KvBytes, kv_bytes_per_token
 from engine.deployment.memory import MemoryLedger, memory_ledger
 from engine.deployment.model import Attention, Experts, LinearAttention, ModelShape, SparseAttention
-from engine.deployment.of_knobs import deployment_of
+from engine.deployment.of_knobs import deployment_of, ledger_of, memory_notes
 from engine.deployment.part import Part
 from engine.deployment.presets import (
     changed_presets,
@@ -36,9 +36,11 @@ __all__ = [
     "dtype_bytes",
     "from_huggingface",
     "kv_bytes_per_token",
+    "ledger_of",
     "load_model",
     "load_part",
     "memory_ledger",
+    "memory_notes",
     "model_names",
     "parameters",
     "part_names",

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from engine.deployment.deployed import Deployment
+from engine.deployment.memory import ENGINES, MemoryLedger, memory_ledger
 from engine.deployment.model import ModelShape
 from engine.deployment.presets import load_model, load_part
 from engine.errors import GapscopeError
 
 OWN = "own"
 """The value of a dtype knob that takes what the checkpoint is published in."""
+
+FRACTION = 0.9
+"""Share of the memory that engines use by default; no knob says it."""
 
 _RENAMED = {"graph_mode": "graph"}
 _OF_EXPERTS = {"ep": 1, "expert_dtype": OWN, "router_balance": 1.0, "ep_imbalance": 1.0}
@@ -41,6 +45,38 @@ def deployment_of(knobs: Mapping[str, Any], folders: Sequence[Path] = ()) -> Dep
     if knobs.get("spec_method", "none") != "none":
         given["verify_width"] = 1 + knobs["spec_tokens"]
     return Deployment(model=model, part=part, **given)
+
+
+def ledger_of(knobs: Mapping[str, Any], folders: Sequence[Path] = ()) -> MemoryLedger | None:
+    """The memory ledger of the deployment that a complete set of knobs names, at ``FRACTION``.
+
+    None where they name none, or the presets do not know what it takes.
+    """
+    if not (knobs["part"] and knobs["model_preset"]):
+        return None
+    try:
+        return memory_ledger(
+            deployment_of(knobs, folders),
+            memory_fraction=FRACTION,
+            token_budget=knobs["max_num_batched_tokens"],
+            block_size=knobs["block_size"],
+            engine=knobs["engine"] if knobs["engine"] in ENGINES else ENGINES[0],
+        )
+    except GapscopeError:
+        return None
+
+
+def memory_notes(knobs: Mapping[str, Any], folders: Sequence[Path] = ()) -> list[str]:
+    """A sentence where the knobs ask for more KV blocks than the ledger allows; block 0 holds none."""
+    ledger, asked = ledger_of(knobs, folders), knobs["kv_blocks"] - 1
+    if ledger is None or asked <= ledger.blocks:
+        return []
+    graphs = ", nothing set aside for graphs" if ledger.graphs_bytes is None else ""
+    return [
+        f"Knob kv_blocks={knobs['kv_blocks']} asks for {asked:,} usable KV blocks, and the memory ledger of "
+        f"{knobs['model_preset']} on {knobs['part']} has room for {ledger.blocks:,} of {ledger.block_size} tokens "
+        f"(memory fraction {FRACTION:g}{graphs})."
+    ]
 
 
 def _check(knobs: Mapping[str, Any], model: ModelShape) -> None:

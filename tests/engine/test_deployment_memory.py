@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from engine.cli import main as cli
 from engine.deployment import (
     Deployment,
     deployment_of,
     load_model,
     load_part,
     memory_ledger,
+    memory_notes,
     model_names,
     parameters,
     weight_bytes,
@@ -297,3 +300,22 @@ def test_a_cost_of_picking_is_refused_exactly_where_it_changes_nothing(name: str
         assert unfused == fused
     else:
         assert unfused > fused
+
+
+def test_more_blocks_than_the_memory_holds_are_told() -> None:
+    knobs = defaults() | {"part": "h100-sxm", "model_preset": "llama-3.1-8b", "max_num_batched_tokens": 8192}
+    ledger = memory_ledger(Deployment(LLAMA, H100), memory_fraction=0.9, token_budget=8192, block_size=16)
+    knobs["block_size"] = 16
+    assert memory_notes(knobs | {"kv_blocks": ledger.blocks + 1}) == []  # one of them is block 0
+    (note,) = memory_notes(knobs | {"kv_blocks": ledger.blocks + 2})
+    assert f"asks for {ledger.blocks + 1:,} usable KV blocks" in note
+    assert f"llama-3.1-8b on h100-sxm has room for {ledger.blocks:,} of 16 tokens" in note
+    assert memory_notes(knobs | {"kv_blocks": 10**9, "part": "", "model_preset": ""}) == []
+
+
+def test_a_dry_run_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = Path(__file__).parents[2] / "sample_runs"
+    named = ["timing=analytic", "part=h100-sxm", "model_preset=llama-3.1-8b", "kv_blocks=999999999"]
+    arguments = ["replay", "--like", "ample8", "--dry-run", "--store", str(samples)]
+    assert cli.main([*arguments, *(word for knob in named for word in ("--set", knob))]) == 0
+    assert "Note: Knob kv_blocks=999999999 asks for 999,999,998 usable KV blocks" in capsys.readouterr().err
