@@ -119,7 +119,7 @@ except GapscopeError as error:
 with problems:
     if refused:
         st.error(escape(refused))
-    for words in changed_presets(recorded):
+    for words in changed_presets(recorded, resolved or now):
         st.caption(escape(words))
     if resolved:
         room, too_much = memory.ledger_words(resolved, roots, base.lineage.get("timing"))

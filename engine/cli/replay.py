@@ -93,7 +93,7 @@ def _replay(arguments: argparse.Namespace) -> int:
     presets = preset_folders(stores, like.lineage.get("timing") if like else None)
     timing = build_timing(values, model, presets)  # says what is missing before anything is read
     stood_for = _stood_for(like, stores) if like and like.kind == "replay" else like
-    notes = changed_presets(presets) + memory_notes(values, presets)
+    notes = changed_presets(presets, values) + memory_notes(values, presets)
     if stood_for:
         notes += notes_of(timing.describe(), stood_for.run_id, stood_for.identity)
     for note in notes:

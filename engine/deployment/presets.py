@@ -7,7 +7,6 @@ import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +15,7 @@ from engine.deployment.model import ModelShape
 from engine.deployment.part import Part
 from engine.deployment.reading import read_record
 from engine.deployment.sound import check_model
-from engine.errors import GapscopeError
+from engine.errors import GapscopeError, did_you_mean
 
 Kind = Literal["parts", "models"]
 
@@ -44,10 +43,16 @@ def preset_folders(stores: Sequence[Path], timing: Mapping[str, Any] | None = No
     return PresetFolders([store / "presets" for store in stores], _recorded(timing or {}))
 
 
-def changed_presets(folders: PresetFolders) -> list[str]:
-    """A sentence for each recorded part or model that the presets no longer are, where a figure differs."""
+def changed_presets(folders: PresetFolders, knobs: Mapping[str, Any]) -> list[str]:
+    """A sentence for each recorded part or model that ``knobs`` name and that its preset no longer is.
+
+    Where a figure is from is no figure.
+    """
+    named = {str(knobs[name]).lower() for name in ("part", "model_preset", "draft_preset")}
     found = []
-    for (kind, _), recorded in folders.recorded.items():
+    for (kind, lowered), recorded in folders.recorded.items():
+        if lowered not in named:
+            continue
         one, name = kind.removesuffix("s"), recorded["name"]
         load = load_part if kind == "parts" else load_model
         try:
@@ -161,7 +166,22 @@ def _inherit(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> di
             merged = _merge(merged, _inherit(kind, base, files, (*trail, name)))
     if kind == "models" and is_huggingface(own):
         own = shape_mapping(own, f"{path.name}, a Hugging Face config")
+    if merged and not path.is_relative_to(PACKAGED):
+        own = own | {"sources": _own_sources(own, f"preset {name}")}
     return _merge(merged, own)
+
+
+def _own_sources(own: Mapping[str, Any], otherwise: str) -> Any:
+    """Where the figures of a file are from: what it changes has no longer the source that was inherited."""
+    stated = own.get("sources", {})
+    if not isinstance(stated, Mapping):
+        return stated  # refused where the record is read
+    rest, sources = stated.get("*", otherwise), dict(stated)
+    for key, value in own.items():
+        inner = value if isinstance(value, Mapping) and not all(str(name).isdigit() for name in value) else {}
+        if key != "sources" and key not in stated:
+            sources |= {name: rest for name in ([f"{key}.{field}" for field in inner] or [key]) if name not in stated}
+    return sources
 
 
 def _named(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> Path:
@@ -181,10 +201,10 @@ def _named(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> Path
     one = kind.removesuffix("s")
     if not _NAME.fullmatch(name):
         raise GapscopeError(f"{name!r} is no name of a {one}: expected a name, not a path, such as {min(files)}.")
-    near = get_close_matches(name.lower(), files, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]}?" if near else ""
     by = f" (named by {trail[-1]})" if trail else ""
-    raise GapscopeError(f"There is no {one} {name!r}{by}.{hint} `gapscope {one} list` names all of them.")
+    raise GapscopeError(
+        f"There is no {one} {name!r}{by}.{did_you_mean(name, files)} `gapscope {one} list` names all of them."
+    )
 
 
 def _base_names(value: Any, word: str, path: Path) -> list[str]:

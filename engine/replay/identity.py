@@ -438,10 +438,13 @@ def lineage_of(
     like, counterfactual = about.get("like"), about.get("counterfactual")
     changed = changed_knobs(result, about)
     fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] not in UNFITTED else ()
+    rests_on = [{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted]
+    learned = (result.timing.describe().get("correction") or {}).get("learned_on", ())
+    rests_on += [source for source in learned if source not in rests_on]
     config = {name: value for name, value in result.knobs.items() if name not in _unused(result.knobs)}
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return replay_lineage(
-        fitted_on=[{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted],
+        fitted_on=rests_on,
         config=config,
         knobs_changed=changed,
         store_held_at_seal=about.get("held", ()),

@@ -79,7 +79,7 @@ def test_the_record_of_a_fallback_and_of_a_draft_is_kept(tmp_path: Path) -> None
             ("models", "qwen3-0.6b"),
         }
         assert build_timing(knobs, None, folders).describe() == described
-        assert len(changed_presets(folders)) == 1
+        assert len(changed_presets(folders, knobs)) == 1
 
 
 def test_replays_without_a_named_deployment_name_no_digest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
