@@ -50,8 +50,10 @@ _MATCHES_UNKNOWN = {"speculation": "off", "op_switches": "default"}
 _DRAFTS = ("speculative_num_tokens", "num_speculative_tokens")
 _AITER_SWITCH = "VLLM_ROCM_USE_AITER_"
 
-AXES_VERSION = hashlib.sha256(json.dumps(list(AXES)).encode()).hexdigest()[:8]
-"""Of an index: entries made with other axes are made again."""
+_READING = 2
+"""Raised when an axis is read of an artefact in another way, or more is refused of one."""
+AXES_VERSION = hashlib.sha256(json.dumps([*AXES, _READING]).encode()).hexdigest()[:8]
+"""Of an index: entries made with other axes, or read otherwise, are made again."""
 
 
 @dataclass(frozen=True, slots=True)
