@@ -6,14 +6,14 @@ Every refusal and warning is a value, so that a page can show all of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from engine.timing.anchors import regime
-from engine.timing.anchors.artefact import BUILT_DIGEST, Anchor, Packed, PrefillProbe
-from engine.timing.anchors.keys import slips
-from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, falls, line_of, packed_line
+from engine.timing.anchors import noted, regime
+from engine.timing.anchors.artefact import Anchor, Packed, PrefillProbe
+from engine.timing.anchors.finding import Finding
+from engine.timing.anchors.prefill import curve_of, falls, line_of, packed_line
 from engine.timing.anchors.regime import AxisRow
 from engine.timing.anchors.target import Target, other_widths
 
@@ -25,23 +25,11 @@ BEYOND_PROBE = 1.5
 """Longest prompt, in lengths of the longest probe, that a curve without a fit may be read for."""
 BEYOND_CURVE = 4.0
 """The same of a fitted curve: further on nothing measured says that its bend goes on."""
-DECODE_NOISE = 0.2
-"""Share by which a larger batch may take less than a smaller one before it is said."""
 CACHE_HIT_RATE = 0.999
-OFF_BY_LENGTH = 2.0
 FAR_GPUS = 2.0
 
 PrefillUse = Literal["curve", "line", "cache_hits", "refused", "none"]
 Carried = Literal["measured", "formula", "no formula"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One refusal or warning: a code for programs, a sentence for people, and the figures in it."""
-
-    code: str
-    sentence: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -121,9 +109,9 @@ def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Accept
         else:
             packed_refusals = [Finding("packed_without_curve", "Packed prompts need the curve of single ones.")]
     warnings = [*_allowed(rows), *(_said_allowed(finding) for word, finding in layout if word in allow)]
-    warnings += _decode_warnings(anchor, target)
+    warnings += noted.of_decodes(anchor, target)
     if probe is not None and use in ("curve", "line"):
-        warnings += _prefill_warnings(anchor, probe, target, use)
+        warnings += noted.of_prefill(anchor, probe, target, straight=use == "line")
     warnings += [
         Finding(f.code, f.sentence + " Single prompts are priced one after the other.") for f in packed_refusals
     ]
@@ -305,116 +293,3 @@ def _packed_refusals(probe: PrefillProbe, packed: Packed, target: Target) -> Ite
 def _median(ordered: list[float]) -> float:
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-# -- warnings --------------------------------------------------------------------------------------------------
-
-
-def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
-    if anchor.observable == "mean_tpot":
-        yield Finding(
-            "observable_tpot",
-            "Decodes are mean times per output token, which hold waits for other requests' prompts: they read high.",
-        )
-    if anchor.observable == "median_itl" and (anchor.backend or "").lower() == "vllm":
-        yield Finding("observable_refilling", "Decodes were measured in a refilling loop, whose steps hold prompts.")
-    top = anchor.sweep[-1].batch
-    if len(anchor.sweep) == 1:
-        what = (
-            "cost the same, as no part and model are named" if target.deployment is None else "have the formula's shape"
-        )
-        yield Finding("single_batch", f"Only batch {top} was measured: other batches {what}.")
-    for where, key, meant in slips(anchor.document):
-        yield Finding(
-            "key_not_read",
-            f"Key {key} of {where} is not read: is {meant} meant?",
-            {"key": key, "meant": meant},
-        )
-    if anchor.meta.get("sources") and not anchor.is_built:
-        yield Finding(
-            "no_lineage",
-            f"The anchor names recordings and has no {BUILT_DIGEST}: whether it was made of them is not known, and it "
-            "is used as written by hand.",
-        )
-    yield from _falling(anchor)
-    if any(point.context is None for point in anchor.sweep):
-        yield Finding(
-            "context_unknown",
-            "The anchor does not say at which context its decodes were measured (input_len and output_len, or context "
-            "in a row): they are read alike at any, and no context counts as measured.",
-        )
-    if target.requests is not None and target.requests > top:
-        yield Finding(
-            "sweep_narrow",
-            f"Decodes of up to {top} requests were measured, {target.requests} are asked for: "
-            f"{target.requests / top:.3g} x past the widest is modelled, not measured.",
-            {"widest": top, "asked": target.requests},
-        )
-    if anchor.attention_dp is None and (target.attention_dp or 1) > 1:
-        yield Finding("layout_unknown", "The anchor does not say its attention-DP layout: used as it is.")
-    if anchor.tp is None and (target.tp or 1) > 1:
-        yield Finding("width_unknown", "The anchor does not say on how many GPUs it ran: used as it is.")
-    if target.tp is not None and anchor.tp is not None and target.tp != anchor.tp:
-        yield Finding(
-            "width_restored",
-            f"Decodes were measured on tp={anchor.tp} and are carried over to tp={target.tp}, not measured there.",
-            {"anchor": anchor.tp, "target": target.tp},
-        )
-    asked, own = target.prompt_tokens, anchor.input_len
-    if asked and own and not 1 / OFF_BY_LENGTH < asked / own < OFF_BY_LENGTH:
-        yield Finding(
-            "other_length",
-            f"Decodes were measured after prompts of {own:,.0f} tokens, and prompts of {asked:,.0f} are asked for.",
-            {"anchor": own, "asked": asked},
-        )
-
-
-def _falling(anchor: Anchor) -> Iterator[Finding]:
-    """The largest fall of the sweep: a step with more requests computes and reads more, and takes no less."""
-    slowest, found = anchor.sweep[0], None
-    for point in anchor.sweep[1:]:
-        share = point.ms / slowest.ms
-        if share < 1.0 - DECODE_NOISE and (found is None or share < found[0]):
-            found = share, slowest, point
-        slowest = max(slowest, point, key=lambda one: one.ms)
-    if found is not None:
-        _, before, after = found
-        yield Finding(
-            "sweep_falls",
-            f"Batch {after.batch} took {after.ms:,.4g} ms, and the smaller batch {before.batch} {before.ms:,.4g} ms: "
-            "more than noise, so look at how the sweep was measured.",
-            {"batch": after.batch, "ms": after.ms, "smaller": before.batch, "smaller_ms": before.ms},
-        )
-
-
-def _prefill_warnings(anchor: Anchor, probe: PrefillProbe, target: Target, use: PrefillUse) -> Iterator[Finding]:
-    asked = target.prompt_tokens
-    if asked is None:
-        yield Finding("prompts_unknown", "How long the target's prompts are is not known.")
-    elif asked > probe.longest:
-        yield Finding(
-            "beyond_probe",
-            f"Prompts of up to {probe.longest:,.0f} tokens were measured, {asked:,.0f} are asked for: the rate of the "
-            "longest is held.",
-            {"longest": probe.longest, "asked": asked},
-        )
-    shortest = min(point.tokens + point.context for point in probe.points)
-    if asked is not None and asked < shortest:
-        yield Finding(
-            "below_probe",
-            f"Prompts of {shortest:,.0f} tokens and more were measured, {asked:,.0f} are asked for.",
-            {"shortest": shortest, "asked": asked},
-        )
-    if use == "line":
-        yield Finding(
-            "straight_line",
-            f"Fewer than {FITTED_POINTS} lengths were measured: one rate for all, and a fixed part held at any width.",
-        )
-    line = curve_of(probe) or line_of(probe)
-    if line is not None and min(line.raw_rate(0.0), line.raw_rate(probe.longest)) <= 0:
-        yield Finding("negative_rate", "A token's rate gets negative: the slowest measured one is taken there.")
-    if target.tp is not None and anchor.tp not in (None, target.tp) and target.deployment is None:
-        yield Finding(
-            "ideal_sharding",
-            "No part and model are named, so that tokens of prompts are taken to be shared evenly by the GPUs.",
-        )
