@@ -18,6 +18,8 @@ def check_layout(deployment: Deployment) -> None:
             f"{model.name} on tp={tp} GPUs per stage: expected a tp that attention_dp={ranks} and ep={deployment.ep} "
             "divide."
         )
+    if deployment.ep > 1 and model.experts is None:
+        raise GapscopeError(f"{model.name} has no experts that ep={deployment.ep} groups could share: expected ep=1.")
     split, heads, kv_heads = deployment.attention_tp, model.attention.heads, model.attention.kv_heads
     if heads % split:
         raise GapscopeError(

@@ -173,6 +173,10 @@ def test_a_config_is_named_by_its_file_or_its_folder(capsys: pytest.CaptureFixtu
             ["deployment", "memory", "llama-3.1-8b", "h100-sxm", "--tp", "2", "--ep", "4"],
             "llama-3.1-8b on tp=2 GPUs per stage: expected a tp that attention_dp=1 and ep=4 divide.",
         ),
+        (
+            ["deployment", "memory", "llama-3.1-8b", "h100-sxm", "--tp", "8", "--ep", "8"],
+            "llama-3.1-8b has no experts that ep=8 groups could share: expected ep=1.",
+        ),
         (["deployment", "memory", "glm-5.2", "mi355x", "--memory-fraction", "90"], "A memory fraction of 90"),
         (["deployment", "compare-log", "glm-5.2", "mi355x", "nowhere.log"], "nowhere.log cannot be read"),
     ],

@@ -228,7 +228,12 @@ def test_a_context_that_is_not_known_is_asked_for() -> None:
 def test_every_model_has_a_ledger_on_eight_gpus(name: str) -> None:
     model = load_model(name)
     deployment = Deployment(
-        model, load_part("mi355x"), tp=8, ep=8, weight_dtype=model.weight_dtype, expert_dtype=model.expert_dtype
+        model,
+        load_part("mi355x"),
+        tp=8,
+        ep=8 if model.experts else 1,
+        weight_dtype=model.weight_dtype,
+        expert_dtype=model.expert_dtype,
     )
     ledger = memory_ledger(deployment, context=4096)
     assert ledger.weight_bytes > 0
