@@ -38,7 +38,7 @@ def add_replay(commands: Commands) -> None:
         "comes from a model (--model), from passes to fit on (--fit), from the recorded passes of --like themselves\n"
         "(--timing measured), from an anchor of the store (--anchor), from what a named deployment can do\n"
         "(--timing analytic), from constants (fixed), or is that of the replay which --like names.\n"
-        "Prints the run's id. Interrupting it writes no run.\n\n"
+        "Prints the run's id. Interrupting it writes nothing.\n\n"
         "  gapscope replay --like ample8 --fit fpm_sweep --fit ample8:warmup\n"
         "  gapscope replay --like tight8 --model tight8.timing.json --set kv_blocks=448 --title 'twice the pool'\n"
         "  gapscope replay --like ample8 --anchor toy\n"
