@@ -239,6 +239,23 @@ def test_a_what_if_names_presets(opened: Open, stores: str) -> None:
     assert not app.button(key="run-replay").disabled
 
 
+def test_a_what_if_of_a_replay_whose_preset_is_gone_takes_the_recorded_figures(opened: Open, stores: str) -> None:
+    preset = Path(stores.split(os.pathsep)[1]) / "presets" / "parts" / "h100-double.toml"
+    try:
+        preset.write_text(PRESET.replace("6.7", "3.3"))
+        app = opened(stores, "what_if", m=run_id(SAMPLES, "ample8"), base=made(stores, "by-formula"))
+        assert "h100-double was changed (hbm_tb_s: 6.7 recorded, 3.3 now): the recorded figures are used" in plain(
+            words(app)
+        )
+        preset.unlink()
+        app = opened(stores, "what_if", m=run_id(SAMPLES, "ample8"), base=made(stores, "by-formula"))
+        assert not app.exception
+        assert not app.error
+        assert "There is no preset of part h100-double any more" in plain(words(app))
+    finally:
+        preset.write_text(PRESET)
+
+
 def test_a_what_if_is_held_against_the_memory_of_its_deployment() -> None:
     base = knobs_from_run(find_bundle([SAMPLES], "ample8"))
     named = {"timing": "analytic", "part": "h100-sxm", "model_preset": "qwen3-8b"}
