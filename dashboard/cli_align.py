@@ -111,7 +111,6 @@ def _keep_log(path: Path, run_id: str, stores: Sequence[Path]) -> None:
 def _again(replay: Bundle, stores: Sequence[Path]) -> Again | None:
     """What comes of playing the replay again; None where its record does not say how, which the rung then says."""
     from engine.cli.terminal import ProgressBar
-    from engine.deployment import preset_folders
     from engine.replay.again import replay_again, why_not
     from engine.traces import find_trace
 
@@ -126,7 +125,6 @@ def _again(replay: Bundle, stores: Sequence[Path]) -> Again | None:
         return replay_again(
             replay,
             stores,
-            preset_folders(stores),
             lambda now_ns, *_: bar.show(None, f"playing it again, {now_ns / 1e9:,.1f} s simulated"),
         )
     finally:

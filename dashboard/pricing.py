@@ -42,7 +42,7 @@ def rebuilt(store: Store, run_id: str) -> tuple[PassTimeSource | None, str]:
             # A curve is drawn beyond the domain as well, whatever the replay was told to do there.
             values = knobs.resolve(known | {"on_refused": "clamp"} if known.get("on_refused") == "abort" else known)
             # A curve has no order of its own either.
-            return build_timing(values | {"measured_match": "geometry"}, model, preset_folders(store.roots)), ""
+            return build_timing(values | {"measured_match": "geometry"}, model, preset_folders(store.roots, timing)), ""
         except GapscopeError as error:  # a run or a preset that it rests on lies in none of the stores
             return None, str(error)
 

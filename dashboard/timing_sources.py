@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +19,18 @@ from engine.bundle import Bundle
 from engine.bundle.schema import RESOLUTIONS
 from engine.deployment import model_names, part_names, preset_folders
 from engine.errors import GapscopeError
+from engine.identity import Identity
 from engine.timing import PassQueries, PassTimeSource, build_timing
 from engine.timing.anchors import names as anchor_names
 from engine.timing.anchors.canonical import model_key
+from engine.timing.anchors.regime import AXES, compare, of_identity
 from engine.timing.anchors.selection import anchor_model
 from engine.timing.tables import table_names
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+FAR_OFF = 0.2
+"""Median error in decode passes above which nothing small is told with a source: not known to better than levels."""
 OUTSIDE = tuple(RESOLUTIONS.index(name) for name in ("refused", "extrapolated", "clamped"))
 """Answers that rest neither on a measured point nor on a formula for the very geometry."""
 
@@ -183,6 +188,40 @@ def error_rows(measured: MeasuredPasses, chosen: Flags, sources: Sequence[Asked]
                 )
             )
     return rows
+
+
+def doubtful(source: Asked, measured: MeasuredPasses, chosen: Flags, run: Bundle) -> str:
+    """Why small effects in the decodes of a run cannot be told with a source, as a sentence; empty where they can.
+
+    A source of another regime, or one that is far off, leaves more unexplained than what is asked for.
+    """
+    assert source.timing is not None
+    assert source.model_ns is not None
+    described = source.timing.describe()
+    own, target = _regime(described), of_identity(run.identity)
+    differing = [row.label for row in compare(own, target) if row.state == "differs"] if own else []
+    if differing:
+        return f"Not told: {source.name} is of another regime than the run ({', '.join(differing)} differ)."
+    mine = chosen & (measured.classes == "decode_only")
+    off = np.abs(source.model_ns[mine] / measured.duration_ns[mine] - 1)
+    if mine.any() and np.median(off) > FAR_OFF:
+        return (
+            f"Not told: {source.name} is off by {np.median(off):.0%} in the median decode pass (at most {FAR_OFF:.0%})."
+        )
+    return ""
+
+
+def _regime(described: Mapping[str, Any]) -> Mapping[str, str | None]:
+    """The regime that a source says its answers are of; empty where it says none."""
+    if isinstance(described.get("data_regime"), Mapping):
+        return dict.fromkeys(AXES) | dict(described["data_regime"])
+    if not isinstance(described.get("regime"), Mapping):
+        return {}
+    identity = Identity()
+    for group, fields in described["regime"].items():
+        for name, value in fields.items():
+            identity.set(group, name, value, "named deployment")
+    return of_identity(identity)
 
 
 def nearest_on_decodes(measured: MeasuredPasses, chosen: Flags, sources: Sequence[Asked]) -> int | None:

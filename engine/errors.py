@@ -1,5 +1,10 @@
 """The errors that a user is meant to read."""
 
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 
 class GapscopeError(Exception):
     """Bad input or an impossible request, told in one sentence: what, where, what was expected, what to do.
@@ -11,3 +16,14 @@ class GapscopeError(Exception):
 
 class UnwritableStore(GapscopeError):
     """A run cannot be written into a store, nor can another: work that writes several runs ends here."""
+
+
+def did_you_mean(text: str, names: Iterable[str]) -> str:
+    """A question that names what was most likely meant, after a space; empty where nothing is alike.
+
+    A name that begins like ``text`` comes before one that only resembles it; case does not matter.
+    """
+    known = {name.lower(): name for name in names}
+    beginning = [name for name in known if text and name.startswith(text.lower())]
+    near = get_close_matches(text.lower(), beginning or known, n=1, cutoff=0.0 if beginning else 0.6)
+    return f" Did you mean {known[near[0]]}?" if near else ""

@@ -275,6 +275,7 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "parameters": _f("parameters"),
         "hold_out": _f("hold-out error"),
         "deployment": _f("deployment that passes are priced for"),
+        "deployment_digest": _f("digest of the figures of that deployment"),
         "fallback": _f("what answers refused queries"),
     },
 }

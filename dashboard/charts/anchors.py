@@ -35,7 +35,10 @@ def kept(store: Store, run: Side) -> tuple[Answer, list[Ranked]]:
         Column("prefill", "Prefill"),
         Column("distance", "Axes that differ", "%d"),
         Column(
-            "confidence", "Confidence", help="high; interp: asked beyond the measured batches; escalate: another regime"
+            "confidence",
+            "Confidence",
+            help="high; interp: asked beyond the measured batches, or carried to other widths by formula; escalate: "
+            "another regime, a difference allowed by name, or other widths without the formula",
         ),
         Column("why", "Why it does not apply, or not in whole"),
         Column("warnings", "Warnings"),

@@ -57,6 +57,17 @@ def holdout(replay: Side, dark: bool) -> tuple[Answer, tuple[Answer, Figure], st
     return left, (right, figure), words
 
 
+def no_holdout(replay: Side, name: str) -> str:
+    """Why there are no hold-out errors of a replay's timing, as a sentence; ``name`` says which replay."""
+    lineage = replay.bundle.lineage
+    runs = dict.fromkeys(str(source.get("run_id")) for source in lineage.get("fitted_on") or ())
+    if (lineage.get("timing") or {}).get("kind") == "table":
+        return f"Hold-out: the timing of the {name} is a published table, whose passes are not here to be held out."
+    if not runs:
+        return f"Hold-out: the timing of the {name} was fitted on no passes, so none were held out."
+    return f"Hold-out: the timing of the {name} rests on passes of {', '.join(runs)}, and none of them were held out."
+
+
 def _error_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pa.Table:
     measures = ("passes", "median_ape", "mape", "wape", "total")
     return pa.table({name: [row.get(name) for row in rows] for name in (*names, *measures)})
@@ -108,9 +119,12 @@ def _holdout_map(cells: Sequence[Mapping[str, Any]], dark: bool) -> Figure:
 
 
 def skew(
-    store: Store, run: Side, phases: Collection[str], asked: Asked, role: Role, dark: bool
+    store: Store, run: Side, phases: Collection[str], asked: Asked, role: Role, dark: bool, doubt: str = ""
 ) -> tuple[Answer, Figure, str]:
-    """Whether what a source leaves unexplained of decode passes grows with the unevenness of their KV lengths."""
+    """Whether what a source leaves unexplained of decode passes grows with the unevenness of their KV lengths.
+
+    ``doubt`` says why the source cannot tell; then nothing is claimed.
+    """
     assert asked.timing is not None
     timing, own = asked.timing, tuple(sorted(phases))
 
@@ -120,7 +134,7 @@ def skew(
         except GapscopeError as error:
             return str(error)
 
-    found: Skew | str = store.remember(("skew", run.run_id, asked.key, own), test)
+    found: Skew | str = doubt or store.remember(("skew", run.run_id, asked.key, own), test)
     definition = (
         "alpha: the share of what a pass would cost more if each of its requests were a standard deviation longer; "
         "at 0 the sum of the lengths says all, at 1 a pass costs as if all requests were that long. The interval is "

@@ -11,6 +11,11 @@ from dashboard.compare.timing_regime import TimingRegime
 from dashboard.frame import Side
 from engine.timing.anchors.regime import AxisRow
 
+_AS_MEASURED = "the timing is used as it was measured"
+_AS_IT_IS = {
+    "analytic": "the formula is used as it is, and nothing was measured",
+    "fixed": "the constants are used as they were given, and nothing was measured",
+}
 ORDER = {"differs": 0, "unknown": 1, "same": 2}
 
 
@@ -89,5 +94,5 @@ def changes(found: TimingRegime) -> Answer:
         table,
         "",
         columns,
-        empty="Nothing was corrected, brought to a level or carried over: the timing is used as it was measured.",
+        empty=f"Nothing was corrected, brought to a level or carried over: {_AS_IT_IS.get(found.kind, _AS_MEASURED)}.",
     )

@@ -10,6 +10,7 @@ from dashboard.store import Store
 from engine.bundle import Bundle
 from engine.errors import GapscopeError
 from engine.timing.anchors.regime import AxisRow, compare, distance, of_identity
+from engine.timing.notes import circular, other_fallback
 from engine.timing.tables.identity import regime_of_cell
 
 PARTS = {"decode": "decode", "prefill": "prefill", "packed": "several prompts in one pass"}
@@ -117,7 +118,10 @@ def timing_regime(store: Store, replay: Bundle, measured: Bundle) -> TimingRegim
     fallback = timing.get("fallback") or {}
     if fallback:
         sentence = f"What the {kind} source refuses is answered by the {fallback.get('kind')} source."
-        parts.append(Part("whole", "allowed", "chain", sentence))
+        note = other_fallback(timing, measured.identity)
+        parts.append(Part("whole", "warning" if note else "allowed", "chain", f"{sentence} {note}".strip()))
+    if note := circular(timing, measured.run_id):
+        parts.append(Part("whole", "warning", "learned_on", note))
     return TimingRegime(kind, target, tuple(held), tuple(parts), tuple(_changes(timing)), tuple(absent))
 
 

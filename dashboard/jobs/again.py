@@ -9,7 +9,6 @@ from typing import Any
 
 from dashboard import jobs
 from engine.bundle import find_bundle
-from engine.deployment import preset_folders
 from engine.replay.again import Again, TableAgain, replay_again
 
 DOES = "again"
@@ -35,9 +34,11 @@ def run(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
         words = f"{now_ns / 1e9:,.0f} s simulated in {wall_s:.0f} s, {passes:,} passes, {requests:,} requests"
         jobs.write_json(folder / "progress.json", {"words": words, "share": None})
 
-    found = replay_again(bundle, stores, preset_folders(stores), progress)
+    found = replay_again(bundle, stores, progress)
     first = found.first
-    message = "the same tables" if first is None else f"table {first.name} differs: {first.difference}"
+    message = "the same tables"
+    if first is not None:
+        message = "; ".join((*found.causes, f"table {first.name} differs: {first.difference}"))
     return {"played": asdict(found), "message": message}
 
 
@@ -47,5 +48,7 @@ def result(store: Path, replay: str) -> Again | None:
         played = job.result.get("played")
         if job.state == "done" and isinstance(played, Mapping):
             tables = tuple(TableAgain(**table) for table in played["tables"])
-            return Again(played["run_id"], played["recorded_by"], played["made_by"], tables)
+            return Again(
+                played["run_id"], played["recorded_by"], played["made_by"], tables, tuple(played.get("causes", ()))
+            )
     return None

@@ -7,32 +7,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from engine.deployment import deployment_of, kv_bytes_per_token, memory_ledger, preset_folders
-from engine.deployment.memory import ENGINES
-from engine.errors import GapscopeError
-
-FRACTION = 0.9
-"""Share of the memory that engines use by default; no knob says it."""
+from engine.deployment import deployment_of, kv_bytes_per_token, ledger_of, preset_folders
+from engine.deployment.of_knobs import FRACTION
 
 
-def ledger_words(values: Mapping[str, Any], stores: Sequence[Path]) -> tuple[str, bool]:
+def ledger_words(
+    values: Mapping[str, Any], stores: Sequence[Path], timing: Mapping[str, Any] | None = None
+) -> tuple[str, bool]:
     """What the ledger allows and the knobs say, in words, and whether they ask for more; empty without a deployment.
 
-    The bytes of a token are those over all GPUs of an engine, and are told where KV moves.
+    ``timing`` is that of the lineage of the run to start from. The bytes of a token are those over all GPUs of an
+    engine, and are told where KV moves.
     """
-    if not (values["part"] and values["model_preset"]):
+    folders = preset_folders(stores, timing)
+    ledger = ledger_of(values, folders)
+    if ledger is None:
         return "", False
-    try:
-        deployment = deployment_of(values, preset_folders(stores))
-        ledger = memory_ledger(
-            deployment,
-            memory_fraction=FRACTION,
-            token_budget=values["max_num_batched_tokens"],
-            block_size=values["block_size"],
-            engine=values["engine"] if values["engine"] in ENGINES else ENGINES[0],
-        )
-    except GapscopeError:
-        return "", False  # what the presets do not know
+    deployment = deployment_of(values, folders)
     asked = values["kv_blocks"] - 1
     graphs = ", nothing set aside for graphs" if ledger.graphs_bytes is None else ""
     words = (

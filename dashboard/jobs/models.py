@@ -79,7 +79,9 @@ def refusal(base: Bundle, stores: Sequence[Path], sources: Sequence[str], values
     if values["timing"] == "measured" or (values["timing"] == "fpm" and sources):
         return ""
     try:
-        build_timing(values, model_of(base, stores, sources, values), preset_folders(stores))
+        build_timing(
+            values, model_of(base, stores, sources, values), preset_folders(stores, base.lineage.get("timing"))
+        )
     except GapscopeError as error:
         return str(error)
     return ""
@@ -94,7 +96,7 @@ def axes(base: Bundle, stores: Sequence[Path], values: Mapping[str, Any]) -> lis
         if model is None:
             return []
         named = values["part"] and values["model_preset"]
-        deployment = deployment_of(values, preset_folders(stores)) if named else None
+        deployment = deployment_of(values, preset_folders(stores, base.lineage.get("timing"))) if named else None
         target = with_knobs(Target.from_json(model["target"]), values, deployment)
         anchor = read_anchor(model["artefact"], model["name"])
         return list(judge(anchor, target, allowed_of(values["anchor_allow"])).rows)
@@ -102,9 +104,12 @@ def axes(base: Bundle, stores: Sequence[Path], values: Mapping[str, Any]) -> lis
         return []  # said by refusal()
 
 
-def choices(stores: Sequence[Path]) -> dict[str, list[str]]:
-    """What knobs that name something may name: presets, and anchors, tables and corrections of the stores."""
-    folders = preset_folders(stores)
+def choices(stores: Sequence[Path], base: Bundle | None = None) -> dict[str, list[str]]:
+    """What knobs that name something may name: presets, and anchors, tables and corrections of the stores.
+
+    The part and the model of the replay to start from are among them, whatever became of their presets.
+    """
+    folders = preset_folders(stores, base.lineage.get("timing") if base else None)
     models = model_names(folders)
     return {
         "part": part_names(folders),

@@ -112,7 +112,7 @@ def _replay(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
         values,
         model,
         store=store,
-        presets=preset_folders(stores),
+        presets=preset_folders(stores, base.lineage.get("timing")),
         title=spec["title"],
         slug=slugify(slug),
         like=like,

@@ -9,7 +9,7 @@ from dashboard.charts import anchors, timing, timing_checks
 from dashboard.charts.draw import draw
 from dashboard.charts.style import ROLES
 from dashboard.frame import escape
-from dashboard.timing_sources import measured_passes, nearest_on_decodes, offered, other, own, preset_of
+from dashboard.timing_sources import doubtful, measured_passes, nearest_on_decodes, offered, other, own, preset_of
 from dashboard.view import SOURCE_NAME
 from engine.deployment import model_names, preset_folders
 
@@ -79,13 +79,14 @@ if drawn:
 best = nearest_on_decodes(passes, shared, [source for _, source in drawn])
 if best is not None:
     role, source = drawn[best]
-    told, figure, words = timing_checks.skew(store, run, phases, source, role, frame.dark)
+    doubt = doubtful(source, passes, chosen, run.bundle)
+    told, figure, words = timing_checks.skew(store, run, phases, source, role, frame.dark, doubt)
     draw(frame, "skew", "Do uneven KV lengths cost time?", told, figure, note=words, sides=sides)
 
 for side in replays:
     held, name = timing_checks.holdout(side, frame.dark), side.role.name
     if held is None:
-        st.caption(f"Hold-out: the timing of the {escape(name)} was fitted on no passes, so none were held out.")
+        st.caption(escape(timing_checks.no_holdout(side, name)))
         continue
     by_class, (by_cell, figure), words = held
     draw(

@@ -12,6 +12,7 @@ from dashboard.charts.timing_regime import axis_columns, axis_row, telling
 from dashboard.frame import escape
 from dashboard.jobs import memory, models, what_if
 from dashboard.view import KNOB_PREFIX
+from engine.deployment import changed_presets, preset_folders
 from engine.errors import GapscopeError
 from engine.knobs import BY_NAME, GROUPS, KNOBS, Knob, resolve
 
@@ -73,7 +74,8 @@ with left:
     if place := next((entry.place for entry in entries if entry.run_id == base_id), ""):
         st.caption(f"This run is {escape(place)}: its knobs are kept, what it took from the measurement is not.")
 base = store.bundle(base_id)
-named = models.choices(roots)
+named = models.choices(roots, base)
+recorded = preset_folders(roots, base.lineage.get("timing"))
 now = what_if.base_values(base)
 stuck = what_if.problem(base, roots)
 if stuck:
@@ -117,8 +119,10 @@ except GapscopeError as error:
 with problems:
     if refused:
         st.error(escape(refused))
+    for words in changed_presets(recorded, resolved or now):
+        st.caption(escape(words))
     if resolved:
-        room, too_much = memory.ledger_words(resolved, roots)
+        room, too_much = memory.ledger_words(resolved, roots, base.lineage.get("timing"))
         if room:
             (st.warning if too_much else st.caption)(escape(room))
     if refused and resolved and (rows := models.axes(base, roots, resolved)):

@@ -109,6 +109,7 @@ def _given(texts: Iterable[str]) -> dict[str, Any]:
 
 def _keep(document: Mapping[str, Any], arguments: argparse.Namespace) -> int:
     from engine.timing.anchors import keep, read_anchor
+    from engine.timing.anchors.keys import slips
     from engine.timing.anchors.store import write
 
     anchor = read_anchor(document, arguments.name or arguments.out.stem)
@@ -119,6 +120,8 @@ def _keep(document: Mapping[str, Any], arguments: argparse.Namespace) -> int:
         write(document, path)
     print(path)
     print(_said(anchor), file=sys.stderr)
+    for where, key, meant in slips(anchor.document):
+        print(f"Key {key} of {where} is not read: is {meant} meant?", file=sys.stderr)
     return 0
 
 
@@ -138,7 +141,6 @@ def _said(anchor: Anchor) -> str:
 
 def _list(arguments: argparse.Namespace) -> int:
     from engine.timing.anchors import index
-    from engine.timing.anchors.store import unsound
 
     rows: list[tuple[str, ...]] = [("anchor", "model", "engine", "part", "weights", "KV", "tp", "batches", "regime")]
     seen = set()
@@ -150,13 +152,20 @@ def _list(arguments: argparse.Namespace) -> int:
             axes = (entry.axes[axis] or UNKNOWN for axis in ("model", "engine", "part", "weight_dtype", "kv_dtype"))
             batches = f"{entry.batches[0]:,} to {entry.batches[-1]:,}"
             rows.append((entry.name, *axes, str(entry.tp or UNKNOWN), batches, entry.signature))
-        for wrong in unsound(store):
-            print(wrong, file=sys.stderr)
+    _say_unsound(arguments)
     if len(rows) == 1:
         print("No anchor yet: `gapscope anchor build` and `gapscope anchor import` make them.", file=sys.stderr)
         return 0
     print(table(rows, left=6, last=2))
     return 0
+
+
+def _say_unsound(arguments: argparse.Namespace) -> None:
+    from engine.timing.anchors.store import unsound
+
+    for store in stores_of(arguments):
+        for wrong in unsound(store):
+            print(wrong, file=sys.stderr)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -167,6 +176,8 @@ def _check(arguments: argparse.Namespace) -> int:
     stores = stores_of(arguments)
     run = sound_run(stores, arguments.target)
     allow = allowed_of(arguments.allow)
+    if not arguments.anchor:
+        _say_unsound(arguments)
     if not arguments.anchor and not names(stores):
         raise GapscopeError("The stores hold no anchor: make one with `gapscope anchor build` or `anchor import`.")
     found = ranked(stores, target_of(run), allow, load(arguments.anchor, stores) if arguments.anchor else None)

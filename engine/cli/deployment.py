@@ -99,22 +99,16 @@ def _deployment(arguments: argparse.Namespace) -> Deployment:
 
     folders = folders_of(arguments)
     model = model_of(arguments.model, folders)
-    tp, ranks = arguments.tp, arguments.attention_dp
-    if tp % ranks or tp % arguments.ep or (tp // ranks) % arguments.dcp:
-        raise GapscopeError(
-            f"--tp {tp} --ep {arguments.ep} --attention-dp {ranks} --dcp {arguments.dcp}: expected an ep and an "
-            "attention-dp that divide tp, and a dcp that divides tp / attention-dp."
-        )
     for name in filter(None, (arguments.weight_dtype, arguments.expert_dtype, arguments.kv_dtype)):
         dtype_bytes(name)
     own = arguments.weight_dtype is None
     return Deployment(
         model=model,
         part=load_part(arguments.part, folders),
-        tp=tp,
+        tp=arguments.tp,
         pp=arguments.pp,
         ep=arguments.ep,
-        attention_dp=ranks,
+        attention_dp=arguments.attention_dp,
         dcp=arguments.dcp,
         weight_dtype=arguments.weight_dtype or model.weight_dtype,
         expert_dtype=arguments.expert_dtype or (model.expert_dtype if own else None),

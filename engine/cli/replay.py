@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,7 @@ def add_replay(commands: Commands) -> None:
         "comes from a model (--model), from passes to fit on (--fit), from the recorded passes of --like themselves\n"
         "(--timing measured), from an anchor of the store (--anchor), from what a named deployment can do\n"
         "(--timing analytic), from constants (fixed), or is that of the replay which --like names.\n"
-        "Prints the run's id. Interrupting it writes no run.\n\n"
+        "Prints the run's id. Interrupting it writes nothing.\n\n"
         "  gapscope replay --like ample8 --fit fpm_sweep --fit ample8:warmup\n"
         "  gapscope replay --like tight8 --model tight8.timing.json --set kv_blocks=448 --title 'twice the pool'\n"
         "  gapscope replay --like ample8 --anchor toy\n"
@@ -75,9 +76,10 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
 
 def _replay(arguments: argparse.Namespace) -> int:
     from engine.bundle import measured_runs
-    from engine.deployment import preset_folders
+    from engine.deployment import changed_presets, memory_notes, preset_folders
     from engine.replay import knobs_from_run, replay, resolve_host_terms, trace_digest
     from engine.timing import build_timing
+    from engine.timing.notes import notes_of
     from engine.traces import keep_trace
 
     stores = stores_of(arguments)
@@ -88,8 +90,14 @@ def _replay(arguments: argparse.Namespace) -> int:
     if not arguments.trace:
         trace_digest(_needed(like, arguments))
     model = model_of(arguments, like, stores, values)
-    presets = preset_folders(stores)
-    build_timing(values, model, presets)  # says what is missing before anything is read
+    presets = preset_folders(stores, like.lineage.get("timing") if like else None)
+    timing = build_timing(values, model, presets)  # says what is missing before anything is read
+    stood_for = _stood_for(like, stores) if like and like.kind == "replay" else like
+    notes = changed_presets(presets, values) + memory_notes(values, presets)
+    if stood_for:
+        notes += notes_of(timing.describe(), stood_for.run_id, stood_for.identity)
+    for note in notes:
+        print(f"Note: {note}", file=sys.stderr)
     trace = _trace(arguments, like, stores)
     if arguments.dry_run:
         resolved = resolve_host_terms(values, model)
@@ -114,7 +122,7 @@ def _replay(arguments: argparse.Namespace) -> int:
             store=stores[-1],
             presets=presets,
             title=arguments.title,
-            like=_stood_for(like, stores) if like and is_replay else like,
+            like=stood_for,
             held=measured_runs(stores),
             parent_run=like.run_id if like and is_replay else None,
             progress=bar.report,

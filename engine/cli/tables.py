@@ -22,7 +22,7 @@ def add_table(commands: Commands) -> None:
         "NAME.metadata.json with digest and number of rows. Replays name it: gapscope replay --table NAME.\n\n"
         "  gapscope table keep downloads/fpm_forward_perf.parquet --name h200-vllm\n"
         "  gapscope table show h200-vllm\n"
-        "  gapscope table write fpm_sweep --set system=b200_sxm --out mine.parquet",
+        "  gapscope table write fpm_sweep --set model_path=local/toyllama --set system=some_part --out own.parquet",
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     listed = actions.add_parser("list", help="the tables of the store", parents=[store_options()])
@@ -39,7 +39,11 @@ def add_table(commands: Commands) -> None:
     written.add_argument("source", nargs="+", metavar="RUN[:PHASE,...]", help="measured passes")
     written.add_argument("--out", type=Path, required=True, metavar="FILE.parquet")
     written.add_argument(
-        "--set", action="append", default=[], metavar="COLUMN=VALUE", help="what the record does not say"
+        "--set",
+        action="append",
+        default=[],
+        metavar="COLUMN=VALUE",
+        help="what the record does not say; without the model's name (model_path) no table is written",
     )
     written.set_defaults(run=_write)
 

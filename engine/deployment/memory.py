@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from engine.deployment.deployed import Deployment
 from engine.deployment.kv import KvBytes, kv_bytes_per_token
+from engine.deployment.layout import check_layout
 from engine.deployment.weights import weight_bytes
 from engine.errors import GapscopeError
 
@@ -76,8 +77,10 @@ def memory_ledger(
         engine: ``vllm`` or ``sglang``.
 
     Raises:
-        GapscopeError: the capacity or the context is not known, or an argument is out of its range.
+        GapscopeError: the widths do not fit the model, the capacity or the context is not known, or an argument is
+            out of its range.
     """
+    check_layout(deployment)
     capacity = hbm_gib if hbm_gib is not None else deployment.part.hbm_gib
     if capacity is None:
         raise GapscopeError(

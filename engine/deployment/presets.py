@@ -6,7 +6,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from engine.deployment.model import ModelShape
 from engine.deployment.part import Part
 from engine.deployment.reading import read_record
 from engine.deployment.sound import check_model
-from engine.errors import GapscopeError
+from engine.errors import GapscopeError, did_you_mean
 
 Kind = Literal["parts", "models"]
 
@@ -26,19 +26,73 @@ _INHERIT = ("bases", "extends")
 _Files = Mapping[str, Sequence[Path]]
 
 
-def preset_folders(stores: Sequence[Path]) -> list[Path]:
-    """Where the user's presets of some stores lie: what ``load_*`` and ``*_names`` take as ``folders``."""
-    return [store / "presets" for store in stores]
+class PresetFolders(list[Path]):
+    """Where a user's presets lie, and presets as a record has them: under their names these are what is meant."""
+
+    def __init__(self, folders: Sequence[Path], recorded: Mapping[tuple[Kind, str], Mapping[str, Any]]) -> None:
+        super().__init__(folders)
+        self.recorded = {(kind, name.lower()): dict(values) for (kind, name), values in recorded.items()}
+
+
+def preset_folders(stores: Sequence[Path], timing: Mapping[str, Any] | None = None) -> PresetFolders:
+    """Where the user's presets of some stores lie: what ``load_*`` and ``*_names`` take as ``folders``.
+
+    ``timing`` is the lineage of the timing of a replay that is varied, played again or priced: the parts and models
+    that it holds with their figures stay what they were when it was made, whatever became of the presets.
+    """
+    return PresetFolders([store / "presets" for store in stores], _recorded(timing or {}))
+
+
+def changed_presets(folders: PresetFolders, knobs: Mapping[str, Any]) -> list[str]:
+    """A sentence for each recorded part or model that ``knobs`` name and that its preset no longer is.
+
+    Where a figure is from is no figure.
+    """
+    named = {str(knobs[name]).lower() for name in ("part", "model_preset", "draft_preset")}
+    found = []
+    for (kind, lowered), recorded in folders.recorded.items():
+        if lowered not in named:
+            continue
+        one, name = kind.removesuffix("s"), recorded["name"]
+        load = load_part if kind == "parts" else load_model
+        try:
+            now = json.loads(json.dumps(asdict(load(name, list(folders)))))
+        except GapscopeError:
+            found.append(f"There is no preset of {one} {name} any more: its recorded figures are used.")
+            continue
+        differing = [key for key in {**now, **recorded} if key != "sources" and now.get(key) != recorded.get(key)]
+        if differing:
+            key = differing[0]
+            more = f", and {len(differing) - 1} more" if len(differing) > 1 else ""
+            found.append(
+                f"Preset of {one} {name} was changed ({key}: {recorded.get(key)} recorded, {now.get(key)} now{more}): "
+                "the recorded figures are used."
+            )
+    return found
+
+
+def _recorded(timing: Mapping[str, Any]) -> dict[tuple[Kind, str], Mapping[str, Any]]:
+    """Parts and models in what a source said of itself, and in what it said of its fallback."""
+    found: dict[tuple[Kind, str], Mapping[str, Any]] = {}
+    for told in (timing.get("fallback") or {}, timing):
+        deployment, drafting = told.get("deployment") or {}, told.get("drafting") or {}
+        records: tuple[tuple[Kind, Any], ...] = (
+            ("models", drafting.get("shape")),
+            ("parts", deployment.get("part")),
+            ("models", deployment.get("model")),
+        )
+        found |= {(kind, str(values["name"])): values for kind, values in records if values}
+    return found
 
 
 def part_names(folders: Sequence[Path] = ()) -> list[str]:
     """Names of all parts, sorted; ``folders`` hold a user's (``parts/*.toml`` and ``*.json`` in each)."""
-    return sorted(_files("parts", folders))
+    return _names("parts", folders)
 
 
 def model_names(folders: Sequence[Path] = ()) -> list[str]:
     """Names of all models, sorted; ``folders`` hold a user's (``models/*.toml`` and ``*.json`` in each)."""
-    return sorted(_files("models", folders))
+    return _names("models", folders)
 
 
 def load_part(name: str, folders: Sequence[Path] = ()) -> Part:
@@ -63,6 +117,11 @@ def load_model(name: str, folders: Sequence[Path] = ()) -> ModelShape:
     return check_model(read_record(ModelShape, values, where, name=name), where)
 
 
+def _names(kind: Kind, folders: Sequence[Path]) -> list[str]:
+    kept = folders.recorded if isinstance(folders, PresetFolders) else {}
+    return sorted({*_files(kind, folders), *(str(values["name"]) for (of, _), values in kept.items() if of == kind)})
+
+
 def _files(kind: Kind, folders: Sequence[Path]) -> dict[str, list[Path]]:
     """The files of each name, the packaged one first."""
     found = {path.stem: [path] for path in sorted((PACKAGED / kind).glob("*.toml"))}
@@ -75,6 +134,10 @@ def _files(kind: Kind, folders: Sequence[Path]) -> dict[str, list[Path]]:
 
 def _load(kind: Kind, name: str, folders: Sequence[Path]) -> tuple[str, dict[str, Any], str]:
     """A preset's name as its file is spelled, what it says, and how to call it in a message."""
+    kept = folders.recorded.get((kind, name.lower())) if isinstance(folders, PresetFolders) else None
+    if kept is not None:
+        own = {key: value for key, value in kept.items() if key != "name"}
+        return str(kept["name"]), own, f"The recorded {kind.removesuffix('s')} {kept['name']}"
     files = _files(kind, folders)
     name = _spelled(name, files)
     values = _inherit(kind, name, files, ())
@@ -103,7 +166,22 @@ def _inherit(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> di
             merged = _merge(merged, _inherit(kind, base, files, (*trail, name)))
     if kind == "models" and is_huggingface(own):
         own = shape_mapping(own, f"{path.name}, a Hugging Face config")
+    if merged and not path.is_relative_to(PACKAGED):
+        own = own | {"sources": _own_sources(own, f"preset {name}")}
     return _merge(merged, own)
+
+
+def _own_sources(own: Mapping[str, Any], otherwise: str) -> Any:
+    """Where the figures of a file are from: what it changes has no longer the source that was inherited."""
+    stated = own.get("sources", {})
+    if not isinstance(stated, Mapping):
+        return stated  # refused where the record is read
+    rest, sources = stated.get("*", otherwise), dict(stated)
+    for key, value in own.items():
+        inner = value if isinstance(value, Mapping) and not all(str(name).isdigit() for name in value) else {}
+        if key != "sources" and key not in stated:
+            sources |= {name: rest for name in ([f"{key}.{field}" for field in inner] or [key]) if name not in stated}
+    return sources
 
 
 def _named(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> Path:
@@ -123,10 +201,10 @@ def _named(kind: Kind, name: str, files: _Files, trail: tuple[str, ...]) -> Path
     one = kind.removesuffix("s")
     if not _NAME.fullmatch(name):
         raise GapscopeError(f"{name!r} is no name of a {one}: expected a name, not a path, such as {min(files)}.")
-    near = get_close_matches(name.lower(), files, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]}?" if near else ""
     by = f" (named by {trail[-1]})" if trail else ""
-    raise GapscopeError(f"There is no {one} {name!r}{by}.{hint} `gapscope {one} list` names all of them.")
+    raise GapscopeError(
+        f"There is no {one} {name!r}{by}.{did_you_mean(name, files)} `gapscope {one} list` names all of them."
+    )
 
 
 def _base_names(value: Any, word: str, path: Path) -> list[str]:

@@ -79,7 +79,7 @@ class Pair:
 
     def rungs(self) -> Iterator[tuple[int, Layers | None, str]]:
         """Rung by rung what it is made of, or in a sentence why there is none; those after it do without that layer."""
-        timing = build_timing(self.own, self._own_model, preset_folders(self._stores))
+        timing = build_timing(self.own, self._own_model, preset_folders(self._stores, self.base.lineage.get("timing")))
         layers = Layers(self.own, timing, self._own_model)
         takes = (self._pool, self._arrivals, self._reuse, self._durations, self._batches)
         for rung, take in zip(BUILT, takes, strict=True):

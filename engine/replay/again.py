@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,10 +12,19 @@ import pyarrow as pa
 
 from engine import knobs as knob_table
 from engine.bundle import Bundle, open_bundle
+from engine.deployment import preset_folders
 from engine.errors import GapscopeError
-from engine.replay.identity import knobs_from_run, package_version
+from engine.replay.identity import deployment_digest, knobs_from_run, package_version
 from engine.replay.loop import Progress, replay
 from engine.replay.played import played_trace
+
+SHOWN_DIGEST = 12
+RESTS_ON: Mapping[str, Callable[[Mapping[str, Any]], str | None]] = {
+    "the deployment that is priced": deployment_digest,
+    "the correction": lambda timing: (timing.get("correction") or {}).get("digest"),
+    "the timing model": lambda timing: timing.get("model_digest"),
+}
+"""What the lineage of a timing names by content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +44,16 @@ class TableAgain:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What came of playing a replay again. ``recorded_by`` is the program that wrote it, ``made_by`` this one."""
+    """What came of playing a replay again. ``recorded_by`` is the program that wrote it, ``made_by`` this one.
+
+    ``causes`` are sentences on what the two rest on and does not have the same content.
+    """
 
     run_id: str
     recorded_by: str
     made_by: str
     tables: tuple[TableAgain, ...]
+    causes: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -73,7 +86,6 @@ def why_not(bundle: Bundle) -> str:
 def replay_again(
     bundle: Bundle,
     stores: Sequence[Path],
-    presets: Sequence[Path] = (),
     progress: Progress | None = None,
     cancel: Callable[[], bool] | None = None,
 ) -> Again:
@@ -94,7 +106,7 @@ def replay_again(
             values,
             model,
             store=Path(folder),
-            presets=presets,
+            presets=preset_folders(stores, bundle.lineage.get("timing")),
             slug="again",
             progress=progress,
             cancel=cancel,
@@ -111,7 +123,20 @@ def compared(recorded: Bundle, again: Bundle) -> Again:
         str(recorded.identity.value("source", "distribution") or "unknown"),
         f"gapscope {package_version()}",
         tuple(_table(name, recorded, again) for name in dict.fromkeys(names)),
+        tuple(_causes(recorded.lineage.get("timing") or {}, again.lineage.get("timing") or {})),
     )
+
+
+def _causes(recorded: Mapping[str, Any], again: Mapping[str, Any]) -> Iterator[str]:
+    """What a timing rests on besides its knobs, where its digest is another."""
+    for what, digest in RESTS_ON.items():
+        was, now = digest(recorded), digest(again)
+        if was != now:
+            yield f"{what} has another digest ({_short(was)} in the record, {_short(now)} this time)"
+
+
+def _short(digest: str | None) -> str:
+    return digest[:SHOWN_DIGEST] if digest else "none"
 
 
 def _model(bundle: Bundle, stores: Sequence[Path], values: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -144,6 +169,8 @@ def first_difference(left: pa.Table, right: pa.Table) -> str:
     found: list[tuple[int, str]] = []
     for name in left.column_names:
         one, other = (table.column(name).combine_chunks().slice(0, rows) for table in (left, right))
+        if pa.types.is_dictionary(left.schema.field(name).type):  # equal values may be coded in another order
+            one, other = (column.cast(column.type.value_type) for column in (one, other))
         if one.equals(other):
             continue
         low, high = 0, rows  # the first ``low`` values are equal, the first ``high`` are not

@@ -15,6 +15,7 @@ from engine.errors import GapscopeError
 from engine.identity import FIELDS, NOT_APPLICABLE, Identity
 from engine.replay.counterfactual import Counterfactual
 from engine.replay.result import ReplayResult
+from engine.timing.notes import circular, other_fallback
 
 CORES = {"vllm": "vLLM", "sglang": "SGLang", "atom": "ATOM", "trtllm": "TensorRT-LLM"}
 """Engines whose schedulers are simulated, by the value of the knob."""
@@ -219,7 +220,7 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     scope = None if like is None else like.identity.value("telemetry", "fpm_scope")
     if scope is not None and values["timing"] == "fpm":
         identity.set("telemetry", "fpm_scope", scope, f"assumed, as of {like.run_id if like else ''}")
-    _set_timing(identity, result, model)
+    _set_timing(identity, result, model, like)
     for knob, (group, name) in NAMED.items():
         if regime is None and values[knob] != knob_table.BY_NAME[knob].default and described.get("kind") == "anchor":
             identity.set(group, name, values[knob], f"knob {knob}")
@@ -339,7 +340,7 @@ def _set_all(identity: Identity, source: str, groups: Mapping[str, Mapping[str, 
             identity.set(group, name, value, source)
 
 
-def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, Any] | None) -> None:
+def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, Any] | None, like: Bundle | None) -> None:
     values, described = result.knobs, result.timing.describe()
     fields: dict[str, Any] = {
         "kind": described.get("kind", values["timing"]),
@@ -349,13 +350,16 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
         "between_passes_ns": described.get("between_ns", result.timing.between_ns),
         "composition": described.get("composition"),
         "hold_out": described.get("holdout"),
-        "corrections": _corrections(described),
+        "corrections": _corrections(described, "" if like is None else circular(described, like.run_id)),
         "parameters": described.get("constants"),
         "regime": described.get("data_regime"),
         "calibrated": described.get("calibrated"),
         "deployment": _deployed(described),
+        "deployment_digest": deployment_digest(described),
         "fallback": _deployed(described.get("fallback") or {}),
     }
+    if fields["fallback"] and like is not None and (note := other_fallback(described, like.identity)):
+        fields["fallback"] += f". {note}"
     sources = ((model or {}).get("lineage") or {}).get("sources")
     if sources and values["timing"] not in UNFITTED:
         fields["fitted_on"] = [{"run_id": s["run_id"], "phases": s["phases"]} for s in sources]
@@ -367,13 +371,34 @@ def _set_timing(identity: Identity, result: ReplayResult, model: Mapping[str, An
             identity.set("timing", name, value, "timing model" if name not in values else f"knob {name}")
 
 
-def _corrections(described: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Factors that a source multiplies its answers with: levels by class, and a learned correction."""
+def _corrections(described: Mapping[str, Any], note: str) -> dict[str, Any] | None:
+    """Factors that a source multiplies its answers with: levels by class, and a learned correction with its note."""
     levels, learned = described.get("levels"), described.get("correction")
     if learned is None:
         return levels
     said = {name: learned[name] for name in ("name", "digest", "learned_on", "bounds", "factors")}
-    return {**(levels or {}), "learned": said}
+    return {**(levels or {}), "learned": said | ({"note": note} if note else {})}
+
+
+def deployment_digest(described: Mapping[str, Any]) -> str | None:
+    """Digest of the figures of the presets that a source prices: of its deployment, else of its fallback's.
+
+    SHA-256 of their canonical JSON, a draft model included; where a figure is from is no part of it. None where no
+    deployment is priced.
+    """
+    told = described if described.get("deployment") else described.get("fallback") or {}
+    deployment = told.get("deployment")
+    if not deployment:
+        return None
+    draft = (told.get("drafting") or {}).get("shape")
+    figures = _without_sources({"deployment": deployment} | ({"draft": draft} if draft else {}))
+    return hashlib.sha256(json.dumps(figures, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def _without_sources(record: Any) -> Any:
+    if not isinstance(record, Mapping):
+        return record
+    return {name: _without_sources(value) for name, value in record.items() if name != "sources"}
 
 
 def _deployed(described: Mapping[str, Any]) -> str | None:
@@ -413,10 +438,13 @@ def lineage_of(
     like, counterfactual = about.get("like"), about.get("counterfactual")
     changed = changed_knobs(result, about)
     fitted = ((model or {}).get("lineage") or {}).get("sources", ()) if result.knobs["timing"] not in UNFITTED else ()
+    rests_on = [{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted]
+    learned = (result.timing.describe().get("correction") or {}).get("learned_on", ())
+    rests_on += [source for source in learned if source not in rests_on]
     config = {name: value for name, value in result.knobs.items() if name not in _unused(result.knobs)}
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return replay_lineage(
-        fitted_on=[{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted],
+        fitted_on=rests_on,
         config=config,
         knobs_changed=changed,
         store_held_at_seal=about.get("held", ()),

@@ -99,15 +99,22 @@ def correction_names(folders: Sequence[Path]) -> list[str]:
     return sorted({path.stem for folder in folders for path in (folder / FOLDER).glob("*.json")})
 
 
-def save_correction(correction: Mapping[str, Any], name: str, folder: Path) -> Path:
+def save_correction(correction: Mapping[str, Any], name: str, folder: Path, replace: bool = False) -> Path:
     """Keep a correction by name in a folder of presets.
 
     Raises:
-        GapscopeError: not a name, or the place cannot be written to.
+        GapscopeError: not a name; there is another correction of that name, and it is not to be replaced; the place
+            cannot be written to.
     """
     if not _NAME.fullmatch(name):
         raise GapscopeError(f"{name!r} is no name of a correction: expected letters, digits and . _ + -.")
-    return save_model(correction, folder / FOLDER / f"{name}.json")
+    path = folder / FOLDER / f"{name}.json"
+    if path.is_file() and not replace and load_model(path).get("digest") != correction["digest"]:
+        raise GapscopeError(
+            f"There is another correction {name!r} already, and replays name it: take another name, or give --force to "
+            "replace it."
+        )
+    return save_model(correction, path)
 
 
 def corrected(source: PassTimeSource, name: str, folders: Sequence[Path]) -> CorrectedTiming:

@@ -29,7 +29,7 @@ MOST_BYTES = 1 << 30
 
 
 class TraceCache:
-    """The compiled traces of a store. Keeping the first one makes the store, as writing its first run does."""
+    """The compiled traces of a store. Nothing is written where there is no store yet."""
 
     def __init__(self, store: Path, most_bytes: int = MOST_BYTES) -> None:
         self.folder = Path(store) / FOLDER
@@ -52,11 +52,13 @@ class TraceCache:
 
     def keep(self, trace: Trace, name: str) -> None:
         """Keep a trace that was read from a file; one named after its file takes the ``name`` of the next."""
+        if not self.folder.parent.is_dir():
+            return
         with suppress(OSError, ValueError, OverflowError, pa.ArrowException):
             key = _key(trace.digest, trace.read_as)
             data = pack(replace(trace, name="") if trace.name == name else trace, {"key": key})
             if len(data) <= self._most_bytes:
-                self.folder.mkdir(parents=True, exist_ok=True)
+                self.folder.mkdir(exist_ok=True)
                 replace_file(self._path(key), data)
                 self._make_room()
 

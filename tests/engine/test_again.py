@@ -74,3 +74,30 @@ def test_without_its_trace_it_is_refused(predicted: Bundle, tmp_path: Path) -> N
     shutil.copytree(predicted.path, tmp_path / predicted.run_id)
     with pytest.raises(GapscopeError, match="trace"):
         replay_again(open_bundle(tmp_path / predicted.run_id), [tmp_path])
+
+
+def test_values_are_compared_however_they_are_coded() -> None:
+    """Equal names in another order of the dictionary are equal; the first column that differs in value is named."""
+    coded = [
+        pa.DictionaryArray.from_arrays(pa.array(codes), words)
+        for codes, words in (([0, 1], ["s", "t"]), ([1, 0], ["t", "s"]))
+    ]
+    left, right = (pa.table({"a": names, "b": [1, last]}) for names, last in zip(coded, (2, 3), strict=True))
+    assert first_difference(left, right) == "row 1, column b: 2 in the record, 3 this time"
+
+
+def test_the_cause_of_a_difference_is_named(predicted: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = open_bundle(predicted.path)
+    timing = {"deployment": {"part": {"name": "p", "hbm_tb_s": 4.8}, "tp": 1}, "correction": {"digest": "a" * 64}}
+    changed = {"deployment": {"part": {"name": "p", "hbm_tb_s": 5.2}, "tp": 1}, "correction": {"digest": "b" * 64}}
+    monkeypatch.setitem(predicted.lineage, "timing", timing)
+    monkeypatch.setitem(other.lineage, "timing", changed)
+    causes = compared(predicted, other).causes
+    assert [cause.split(" has another digest")[0] for cause in causes] == [
+        "the deployment that is priced",
+        "the correction",
+    ]
+    assert f"({'a' * 12} in the record, {'b' * 12} this time)" in causes[1]
+    sourced = timing | {"deployment": {"part": {"name": "p", "hbm_tb_s": 4.8, "sources": {"hbm_tb_s": "me"}}, "tp": 1}}
+    monkeypatch.setitem(other.lineage, "timing", sourced)
+    assert compared(predicted, other).causes == ()

@@ -20,6 +20,7 @@ from engine.replay import knobs_from_run, replay
 from engine.timing import FitSource, PassQueries, build_timing, fit
 from engine.timing.analytic import StepModel
 from engine.timing.contract import decode_run
+from engine.timing.notes import notes_of
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 from tests.engine.analytic_cases import deployed, queries
 from tests.engine.timing_fakes import bundle
@@ -240,3 +241,28 @@ def test_replays_without_it_say_nothing_of_it(tmp_path):
     run = open_bundle(tmp_path / replay(trace(), {"timing": "fixed"}, store=tmp_path))
     assert not set(run.lineage["config"]) & {"part", "model_preset", "tp", "graph_mode", "kv_dtype"}
     assert run.identity.value("hardware", "part") is None
+
+
+@pytest.mark.parametrize(
+    ("part", "model", "said"),
+    [
+        ("NVIDIA H100 80GB HBM3", "Qwen/Qwen3-8B", ""),
+        ("AMD EPYC", "qwen3-8b", "part h100-sxm where the run is on AMD EPYC"),
+        ("AMD EPYC", "stub", "part h100-sxm where the run is on AMD EPYC and model qwen3-8b where the run is of stub"),
+        (None, None, ""),
+    ],
+)
+def test_a_fallback_for_another_deployment_is_said(fitted, tmp_path, part, model, said):
+    made = Made()
+    made.identity.set("hardware", "part", part, "made up")
+    made.identity.set("model", "name", model, "made up")
+    chained = QWEN | {"timing": "fpm", "on_refused": "analytic"}
+    sentence = f"The fallback prices another deployment than the run's: {said}." if said else ""
+    described = build_timing(resolve(chained), fitted).describe()
+    assert notes_of(described, made.run_id, made.identity) == ([sentence] if said else [])
+    run = open_bundle(
+        tmp_path / replay(trace(), chained, fitted, store=tmp_path, like=made, title="chained", slug="chained")
+    )
+    priced = "qwen3-8b on 1 h100-sxm, analytic"
+    assert run.identity.value("timing", "fallback") == (f"{priced}. {sentence}" if said else priced)
+    assert len(run.identity.value("timing", "deployment_digest")) == 64

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from anchor_cases import artefact, target
 
 from engine.deployment import Deployment, load_model, load_part
-from engine.timing.anchors import judge, read_anchor
+from engine.timing.anchors import judge, keys, read_anchor
 
 
 def judged(document, asked=None, **options):
@@ -61,11 +64,52 @@ def test_a_probe_shorter_than_two_thirds_of_the_prompt_leaves_decode_calibrated(
     assert verdict.prefill_accepted is (not refused)
 
 
-def test_a_fitted_curve_may_be_read_further():
-    verdict = judged(artefact(prefill_anchor=probe(256, 512, 768, 1024)), target(prompt_tokens=9000.0))
+def test_a_fitted_curve_may_be_read_further_but_not_any_length():
+    document = artefact(prefill_anchor=probe(256, 512, 768, 1024))
+    verdict = judged(document, target(prompt_tokens=4096.0))
     assert verdict.prefill == "curve"
     assert verdict.prefill_accepted
     assert "beyond_probe" in codes(verdict.warnings)
+    beyond = judged(document, target(prompt_tokens=4097.0))
+    assert codes(beyond.prefill_refusals) == ["probe_too_short"]
+    assert "more than 4 times as long" in beyond.prefill_refusals[0].sentence
+    assert beyond.accepted
+
+
+def test_a_curve_through_times_that_fall_has_no_rate():
+    falling = [{"input_len": n, "mean_ttft_ms": ms} for n, ms in ((1024, 100), (2048, 50), (4096, 20), (8192, 5))]
+    verdict = judged(artefact(prefill_anchor={"points": falling}))
+    assert codes(verdict.prefill_refusals) == ["no_rate"]
+    assert verdict.accepted
+    # chunks say nothing of it: a short one after many cached tokens takes longer than a long one after none
+    chunks = [
+        {"input_len": n, "context": 8192 - n, "mean_ttft_ms": ms} for n, ms in ((1024, 60), (2048, 50), (4096, 40))
+    ]
+    told = judged(artefact(prefill_anchor={"points": chunks, "ms_per_token": 0.1, "implied_fixed_ms": 20}))
+    assert told.prefill_accepted
+
+
+@pytest.mark.parametrize(
+    ("sweep", "said"),
+    [
+        ({1: 8.0, 16: 12.0, 64: 9.7}, []),  # 19 % less
+        ({1: 8.0, 16: 12.0, 64: 9.5}, [(64, 16)]),
+        ({1: 6.9, 8: 700.0, 16: 8.0, 64: 10.8}, [(16, 8)]),
+        ({1: 6.9, 8: 7.4, 64: 1.0}, [(64, 8)]),
+    ],
+)
+def test_more_requests_that_take_less_time_are_said(sweep, said):
+    verdict = judged(artefact(sweep))
+    assert [(w.figures["batch"], w.figures["smaller"]) for w in verdict.warnings if w.code == "sweep_falls"] == said
+    assert verdict.accepted
+
+
+def test_what_one_batch_says_of_others():
+    def sentence(asked):
+        return next(w.sentence for w in judged(artefact({8: 9.0}), asked).warnings if w.code == "single_batch")
+
+    assert "other batches cost the same" in sentence(target())
+    assert "other batches have the formula's shape" in sentence(target(deployment=named(tp=4)))
 
 
 @pytest.mark.parametrize("caching", [True, ...], ids=["on", "unknown"])
@@ -169,6 +213,7 @@ def test_a_sweep_narrower_than_asked_is_said_without_a_sign():
         ({"tp": ..., "benchmark_tp": ...}, {"tp": 2}, "width_unknown"),
         ({}, {}, "straight_line"),
         ({}, {"tp": 8}, "ideal_sharding"),
+        ({"input_len": ...}, {}, "context_unknown"),
         # falls with length: 0.1 - 2e-5 n is negative from 5,000 on
         (
             {
@@ -191,6 +236,24 @@ def test_the_plain_case_warns_of_nothing_else():
     fitted = judged(artefact(prefill_anchor=probe(1024, 2048, 4096, 8192)))
     assert codes(fitted.warnings) == []
     assert codes(judged(artefact(sweep={8: 9.0})).warnings) == ["single_batch", "sweep_narrow", "straight_line"]
+
+
+def test_keys_that_look_like_slips_are_said():
+    document = artefact(wieght_dtype="fp8", foo=1, speculative_tokens=3, client_version="1", gpus=4)
+    document |= {"swep": [], "notes": "x"}
+    document["meta"]["prefill_anchor"]["curvefit"] = {}
+    found = {w.figures["key"]: w.figures["meant"] for w in judged(document).warnings if w.code == "key_not_read"}
+    assert found.pop("speculative_tokens") in ("speculative_num_tokens", "num_speculative_tokens")
+    found.pop("gpus", None)
+    assert found == {"swep": "sweep", "wieght_dtype": "weight_dtype", "curvefit": "curve_fit"}
+
+
+def test_every_key_of_the_docs_is_known():
+    text = (Path(__file__).parents[2] / "docs" / "timing.md").read_text(encoding="utf-8")
+    section = text[text.index("## Anchors") : text.index("## Tables")]
+    told = set(re.findall(r"`meta\.([a-z_]+)`", section))
+    assert told
+    assert told <= set(keys.META)
 
 
 @pytest.mark.parametrize(("tp", "reach"), [(8, "high"), (16, "low"), (None, "unknown")])

@@ -23,6 +23,7 @@ from engine.timing.anchors import judge, of_run, read_anchor, regime
 from engine.timing.anchors.build import document_of
 from engine.timing.anchors.client_results import document_of as of_results
 from engine.timing.anchors.model import model_of
+from engine.timing.anchors.target import UNKNOWN
 
 GOLDEN = Path(__file__).parent / "golden"
 DOCS = Path(__file__).parents[2] / "docs" / "timing.md"
@@ -358,6 +359,39 @@ def test_a_file_that_is_no_anchor_says_why(capsys, stores, tmp_path):
     (tmp_path / "r.json").write_text('{"meta": {}}', encoding="utf-8")
     code, _, err = command(capsys, "anchor", "import", tmp_path / "r.json", "--name", "r", *stores)
     assert (code, "r has no sweep" in err) == (2, True)
+
+
+def test_files_that_are_no_anchors_are_named(capsys, toy, tmp_path):
+    (tmp_path / "anchors" / "half.json").write_text('{"meta"', encoding="utf-8")
+    (tmp_path / "anchors" / "list.json").write_text("[]", encoding="utf-8")
+    for action in (["list"], ["check", "ample8"]):
+        code, out, err = command(capsys, "anchor", *action, *toy)
+        assert (code, "half" in out) == (0, False)
+        assert len(err.splitlines()) == 2
+        assert "half.json is not JSON" in err
+        assert "list.json: list holds list: expected an object" in err
+    assert command(capsys, "anchor", "check", "ample8", "--anchor", "toy", *toy)[2] == ""
+
+
+def test_what_was_built_is_not_changed_by_hand(capsys, toy, tmp_path):
+    file = tmp_path / "anchors" / "toy-warm.json"
+    document = json.loads(file.read_text(encoding="utf-8"))
+    before = model_of(read_anchor(document, "a"))["lineage"]["sources"]
+    assert [entry["run_id"].partition("-")[0] for entry in before] == ["fpm_sweep", "ample8"]
+    document["sweep"][0]["decode_ms"] *= 2
+    file.write_text(json.dumps(document), encoding="utf-8")
+    replay = ("replay", "--like", "ample8", *toy, "--set", "duration_s=2", "--set", "warmup_s=1")
+    code, _, err = command(capsys, *replay, "--anchor", "toy-warm")
+    assert (code, err.count("\n")) == (2, 1)
+    assert "Anchor toy-warm was changed after it was built" in err
+    code, out, err = command(capsys, "anchor", "list", *toy)
+    assert (code, "toy-warm" in out, "toy-warm was changed" in err) == (0, False, True)
+    # without its digest it is one of many written by hand, and that is said
+    del document["built_digest"]
+    by_hand = read_anchor(document, "a")
+    assert model_of(by_hand)["lineage"]["sources"] == []
+    assert "no_lineage" in [finding.code for finding in judge(by_hand, UNKNOWN).warnings]
+    assert "no_lineage" not in [f.code for f in judge(read_anchor(artefact(), "a"), UNKNOWN).warnings]
 
 
 def test_a_name_is_not_taken_twice(capsys, stores, tmp_path):

@@ -98,6 +98,20 @@ def test_unknown_speculation_matches_off_only():
     assert judged(speculating, target(speculation="spec:5", speculation_method="mtp")).distance == 1
 
 
+def test_the_number_of_drafts_has_two_names_and_its_absence_is_said():
+    asked = target(speculation="spec:3", speculation_method="mtp")
+    for key in ("speculative_num_tokens", "num_speculative_tokens"):
+        assert judged(artefact(speculative_method="mtp", **{key: 3}), asked).accepted
+    (found,) = judged(artefact(speculative_method="mtp"), asked).refusals
+    assert found.sentence == (
+        "Another speculation: spec in the anchor, spec:3 in the target (how many tokens are drafted is unknown of the "
+        "anchor: speculative_num_tokens)."
+    )
+    document = artefact(speculative_method="mtp", speculative_num_tokens=3)
+    (found,) = judged(document, target(speculation="spec", speculation_method="mtp")).refusals
+    assert "(how many tokens are drafted is unknown of the target)" in found.sentence
+
+
 def test_methods_that_are_both_known_must_be_one():
     speculating = artefact(speculative_method="eagle3", speculative_num_tokens=3)
     assert codes(judged(speculating, target(speculation="spec:3", speculation_method="mtp")).refusals) == [
@@ -301,6 +315,24 @@ def test_figures_that_cannot_be_are_named(meta, reason):
         read_anchor(artefact(**meta), "a")
 
 
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ({"batch": 1, "decode_ms": -3}, "decode_ms is -3, expected a number above 0."),
+        ({"batch": 1, "decode_ms": 0}, "decode_ms is 0, expected a number above 0."),
+        ({"batch": 0, "decode_ms": 3}, "batch is 0, expected a number of at least 1."),
+        ({"batch": 10**12, "decode_ms": 3}, "batch is 1000000000000, expected a number of at most 1,000,000,000."),
+        ({"batch": 1.5, "decode_ms": 3}, "batch is 1.5, expected a whole number."),
+        ({"batch": True, "decode_ms": 3}, "batch is True, expected a number of at least 1."),
+        ({"decode_ms": 3}, "sweep has a row without batch"),
+    ],
+)
+def test_a_row_that_cannot_be_says_what_is_expected(row, reason):
+    with pytest.raises(GapscopeError) as refused:
+        read_anchor({**artefact(), "sweep": [row]}, "a")
+    assert reason in str(refused.value)
+
+
 def put(folder: Path, name: str, document) -> None:
     path = folder / "anchors" / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -320,7 +352,13 @@ def test_a_folder_is_indexed_without_what_is_no_anchor(tmp_path):
     put(tmp_path, "broken", artefact(decode_floor_ms=-1))
     (tmp_path / "anchors" / "notes.json").write_text("no json", encoding="utf-8")
     assert [entry.name for entry in index(tmp_path)] == ["one", "fleet/mi355x/two"]
-    assert len(store.unsound(tmp_path)) == 1
+    put(tmp_path, "two words", artefact())
+    wrong = dict(zip(("broken", "notes", "report", "two words"), store.unsound(tmp_path), strict=True))
+    assert all(str(tmp_path / "anchors" / f"{name}.json") in sentence for name, sentence in wrong.items())
+    assert "decode_floor_ms is -1" in wrong["broken"]
+    assert "is not JSON" in wrong["notes"]
+    assert "no meta object" in wrong["report"]
+    assert "is no name of an anchor" in wrong["two words"]
     with pytest.raises(NoArtefact, match="no meta"):
         load("report", [tmp_path])
     with pytest.raises(GapscopeError, match="Did you mean one"):

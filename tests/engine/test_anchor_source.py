@@ -262,7 +262,7 @@ def bent(*lengths):
 
 
 def test_a_bend_is_read_no_further_than_it_was_measured():
-    timing = source(artefact(prefill_anchor=bent(512, 1024, 2048, 4096)), target(prompt_tokens=20_000.0))
+    timing = source(artefact(prefill_anchor=bent(512, 1024, 2048, 4096)), target(prompt_tokens=16_384.0))
     assert timing.pass_ns(1, 4096, 0, 0, 0) / 1e6 == pytest.approx(20 + 204.8 + 167.77216)
     rate = 0.05 + 1e-5 * 4096
     assert timing.pass_ns(1, 16_384, 0, 0, 0) / 1e6 == pytest.approx(20 + rate * 16_384)
@@ -322,8 +322,23 @@ def test_a_refused_prefill_is_priced_by_the_formula_and_decode_stays_calibrated(
     queries = PassQueries(*(np.array(axis) for axis in ((1, 0, 1), (2048, 0, 2048), (0, 0, 0), (0, 4, 4), (0, 9, 9))))
     times = timing.explain(queries)
     assert [times.sources[i] for i in times.source] == ["analytic", "anchor", "anchor decode, analytic prefill"]
-    with pytest.raises(GapscopeError, match="prefill of anchor a is refused: Prompts of up to 1,024"):
+    with pytest.raises(GapscopeError, match=r"prefill of anchor a is refused: Prompts of up to 1,024.*take an anchor"):
         source(artefact(**short), target(prompt_tokens=8192.0))
+
+
+def test_a_refused_prefill_names_presets_of_its_own_deployment_alone():
+    own = {"model": "llama3170b", "weight_dtype": "bf16", "kv_dtype": "bf16", "expert_dtype": None, "part": "h100-sxm"}
+    with pytest.raises(GapscopeError, match=r"name part=h100-sxm and model_preset=llama-3.1-70b, by whose"):
+        source(artefact(**{**LLAMA, "prefix_caching": True}), target(**own))
+    taken = source(artefact(**{**LLAMA, "prefix_caching": True}), target(**own), **ON_LLAMA, tp=4)
+    assert taken.describe()["calibrated"] == {"decode": True, "prefill": False}
+    with pytest.raises(
+        GapscopeError, match=r"take an anchor with other prompts.*part amd epyc and model toyllama, and"
+    ):
+        source(
+            artefact(model="toyllama", gpu_arch="AMD EPYC", prefix_caching=True),
+            target(model="toyllama", part="amd epyc"),
+        )
 
 
 def test_cache_hits_are_looked_up_by_the_length_of_the_prompt():
@@ -445,6 +460,48 @@ def test_the_description_says_what_was_ingested():
     assert {row["axis"] for row in verdict["rows"]} == set(KNOWN)
     assert [w["code"] for w in verdict["warnings"]] == ["sweep_narrow", "straight_line"]
     assert told["model"]["digest"] == told["model_digest"]
+
+
+DRAFTS = {"spec_method": "mtp", "spec_tokens": 3, "spec_acceptance": "0.8"}
+
+
+@pytest.mark.parametrize(
+    ("timing", "calibrated", "confidence"),
+    [
+        (lambda: source(), {"decode": True, "prefill": True}, "high"),
+        (lambda: source(None, target(tp=8)), {"decode": False, "prefill": False}, "escalate"),
+        (lambda: source(tp=8), {"decode": False, "prefill": False}, "escalate"),
+        (lambda: llama(), {"decode": True, "prefill": True}, "high"),
+        (lambda: llama(tp=8), {"decode": "transported", "prefill": "transported"}, "interp"),
+        (lambda: source(part="mi325x", anchor_allow="part"), {"decode": False, "prefill": False}, "escalate"),
+        (lambda: source(anchor_allow="part"), {"decode": True, "prefill": True}, "high"),  # allowed, and not needed
+        (
+            lambda: source(**DRAFTS, anchor_allow="speculation,speculation_method"),
+            {"decode": False, "prefill": False},
+            "escalate",
+        ),
+        (
+            lambda: llama(meta={"num_hidden_layers": 8}, anchor_allow="layers"),
+            {"decode": False, "prefill": False},
+            "escalate",
+        ),
+        (
+            lambda: source(artefact(prefix_caching=True), target(hit_rate=1.0)),
+            {"decode": True, "prefill": True},
+            "high",
+        ),
+        (
+            lambda: source(artefact(**LLAMA, prefix_caching=True), target(hit_rate=1.0), **ON_LLAMA, tp=8),
+            {"decode": "transported", "prefill": False},
+            "interp",
+        ),
+    ],
+)
+def test_calibrated_is_what_was_measured_in_this_regime(timing, calibrated, confidence):
+    told = timing().describe()
+    assert told["calibrated"] == calibrated
+    if not (told["acceptance"]["confidence"] == "interp" and confidence == "high"):  # lanes beyond the sweep
+        assert told["acceptance"]["confidence"] == confidence
 
 
 def test_an_anchor_of_another_part_is_refused_by_name():

@@ -163,7 +163,19 @@ def test_a_config_is_named_by_its_file_or_its_folder(capsys: pytest.CaptureFixtu
         (["deployment", "memory", "glm-5.2", "mi355x", "--kv-dtype", "fp7"], "Unknown dtype 'fp7'"),
         (
             ["deployment", "memory", "glm-5.2", "mi355x", "--tp", "8", "--dcp", "3"],
-            "a dcp that divides tp / attention-dp",
+            "glm-5.2 with dcp=3 on 8 GPUs per sequence: expected a dcp that divides them",
+        ),
+        (
+            ["deployment", "memory", "llama-3.1-8b", "h100-sxm", "--tp", "3"],
+            "llama-3.1-8b has 32 heads, which 3 GPUs (tp / attention_dp) cannot share: expected a divisor.",
+        ),
+        (
+            ["deployment", "memory", "llama-3.1-8b", "h100-sxm", "--tp", "2", "--ep", "4"],
+            "llama-3.1-8b on tp=2 GPUs per stage: expected a tp that attention_dp=1 and ep=4 divide.",
+        ),
+        (
+            ["deployment", "memory", "llama-3.1-8b", "h100-sxm", "--tp", "8", "--ep", "8"],
+            "llama-3.1-8b has no experts that ep=8 groups could share: expected ep=1.",
         ),
         (["deployment", "memory", "glm-5.2", "mi355x", "--memory-fraction", "90"], "A memory fraction of 90"),
         (["deployment", "compare-log", "glm-5.2", "mi355x", "nowhere.log"], "nowhere.log cannot be read"),

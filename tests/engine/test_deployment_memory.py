@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from engine.cli import main as cli
 from engine.deployment import (
     Deployment,
     deployment_of,
     load_model,
     load_part,
     memory_ledger,
+    memory_notes,
     model_names,
     parameters,
     weight_bytes,
 )
 from engine.errors import GapscopeError
 from engine.knobs.resolve import defaults
+from engine.timing.analytic import StepModel
 
 GIB = 1 << 30
 H100 = load_part("h100-sxm")
@@ -223,7 +228,12 @@ def test_a_context_that_is_not_known_is_asked_for() -> None:
 def test_every_model_has_a_ledger_on_eight_gpus(name: str) -> None:
     model = load_model(name)
     deployment = Deployment(
-        model, load_part("mi355x"), tp=8, ep=8, weight_dtype=model.weight_dtype, expert_dtype=model.expert_dtype
+        model,
+        load_part("mi355x"),
+        tp=8,
+        ep=8 if model.experts else 1,
+        weight_dtype=model.weight_dtype,
+        expert_dtype=model.expert_dtype,
     )
     ledger = memory_ledger(deployment, context=4096)
     assert ledger.weight_bytes > 0
@@ -251,3 +261,66 @@ def test_a_weight_dtype_that_is_set_is_that_of_the_experts_too() -> None:
 def test_drafts_widen_a_pass() -> None:
     named = {"part": "b200-sxm", "model_preset": "deepseek-v3", "spec_method": "mtp", "spec_tokens": 3}
     assert deployment_of(defaults() | named | {"graph_mode": "piecewise"}).verify_width == 4
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ("llama-3.1-8b", {"tp": 8, "ep": 8}, "Knob ep=8: llama-3.1-8b has no experts; expected 1."),
+        ("llama-3.1-8b", {"expert_dtype": "fp8"}, "Knob expert_dtype=fp8: llama-3.1-8b has no experts; expected own."),
+        (
+            "llama-3.1-8b",
+            {"router_balance": 0.5},
+            "Knob router_balance=0.5: llama-3.1-8b has no experts; expected 1.0.",
+        ),
+        (
+            "llama-3.1-8b",
+            {"sparse_cost_scale": 5.0},
+            "Knob sparse_cost_scale=5: llama-3.1-8b has no indexer that picks a topk of the whole context; expected 1.",
+        ),
+        (
+            "llama-3.1-8b",
+            {"spec_method": "mtp", "spec_tokens": 2},
+            "Knob spec_method=mtp: llama-3.1-8b has no MTP layers; expected another method, or what a draft costs "
+            "(spec_draft_cost).",
+        ),
+    ],
+)
+def test_knobs_that_say_something_of_what_a_model_lacks_are_refused(
+    model: str, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(GapscopeError) as refused:
+        deployment_of(defaults() | {"part": "h100-sxm", "model_preset": model} | changes)
+    assert str(refused.value) == message
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_a_cost_of_picking_is_refused_exactly_where_it_changes_nothing(name: str) -> None:
+    knobs = defaults() | {"part": "mi355x", "model_preset": name, "timing": "analytic", "tp": 8}
+    fused = StepModel(deployment_of(knobs)).decode_ns(8, 30_000)
+    unfused = StepModel(replace(deployment_of(knobs), sparse_cost_scale=5.0)).decode_ns(8, 30_000)
+    try:
+        deployment_of(knobs | {"sparse_cost_scale": 5.0})
+    except GapscopeError:
+        assert unfused == fused
+    else:
+        assert unfused > fused
+
+
+def test_more_blocks_than_the_memory_holds_are_told() -> None:
+    knobs = defaults() | {"part": "h100-sxm", "model_preset": "llama-3.1-8b", "max_num_batched_tokens": 8192}
+    ledger = memory_ledger(Deployment(LLAMA, H100), memory_fraction=0.9, token_budget=8192, block_size=16)
+    knobs["block_size"] = 16
+    assert memory_notes(knobs | {"kv_blocks": ledger.blocks + 1}) == []  # one of them is block 0
+    (note,) = memory_notes(knobs | {"kv_blocks": ledger.blocks + 2})
+    assert f"asks for {ledger.blocks + 1:,} usable KV blocks" in note
+    assert f"llama-3.1-8b on h100-sxm has room for {ledger.blocks:,} of 16 tokens" in note
+    assert memory_notes(knobs | {"kv_blocks": 10**9, "part": "", "model_preset": ""}) == []
+
+
+def test_a_dry_run_tells_it(capsys: pytest.CaptureFixture[str]) -> None:
+    samples = Path(__file__).parents[2] / "sample_runs"
+    named = ["timing=analytic", "part=h100-sxm", "model_preset=llama-3.1-8b", "kv_blocks=999999999"]
+    arguments = ["replay", "--like", "ample8", "--dry-run", "--store", str(samples)]
+    assert cli.main([*arguments, *(word for knob in named for word in ("--set", knob))]) == 0
+    assert "Note: Knob kv_blocks=999999999 asks for 999,999,998 usable KV blocks" in capsys.readouterr().err

@@ -112,7 +112,23 @@ def test_a_hugging_face_config_is_a_model(folders: list[Path]) -> None:
 
 def test_null_makes_a_figure_unknown_again(folders: list[Path]) -> None:
     write(folders, "parts/dark.json", {"extends": "h100-sxm", "hbm_gib": None})
-    assert load_part("dark", folders).hbm_gib is None
+    dark = load_part("dark", folders)
+    assert dark.hbm_gib is None
+    assert dark.sources["hbm_gib"] == "preset dark"  # no longer what the capacity of the other was sold as
+    assert dark.sources["*"] == load_part("h100-sxm").sources["*"]
+
+
+def test_a_changed_figure_has_no_inherited_source(folders: list[Path]) -> None:
+    own = {"extends": "h100-sxm", "hbm_gib": 94, "nic_gb_s": 25, "allreduce_gb_s": {"8": 200}}
+    write(folders, "parts/mine.json", own | {"sources": {"nic_gb_s": "cabled by half"}})
+    mine = load_part("mine", folders)
+    told = {name: mine.sources[name] for name in own if name != "extends"}
+    assert told == {"hbm_gib": "preset mine", "nic_gb_s": "cabled by half", "allreduce_gb_s": "preset mine"}
+    assert mine.sources["kernel_us"] == load_part("h100-sxm").sources["kernel_us"]
+    write(folders, "parts/all.json", own | {"sources": {"*": "our lab"}})
+    assert load_part("all", folders).sources["hbm_gib"] == "our lab"
+    write(folders, "models/mine.toml", 'extends = "qwen3-30b-a3b"\n[experts]\ncount = 64\n')
+    assert load_model("mine", folders).sources["experts.count"] == "preset mine"
 
 
 @pytest.mark.parametrize(
@@ -124,10 +140,7 @@ def test_null_makes_a_figure_unknown_again(folders: list[Path]) -> None:
         (PART | {"kernel_us": "3"}, "kernel_us is '3', expected a number above 0"),
         (PART | {"hbm_tb_s": -1}, "hbm_tb_s is -1, expected a number above 0"),
         (PART | {"hbm_tb_s": True}, "hbm_tb_s is True, expected a number above 0"),
-        (
-            PART | {"bf16_tflops": float("inf")},
-            "bf16_tflops is inf, expected a number above 0 and at most 1,000,000,000",
-        ),
+        (PART | {"bf16_tflops": float("inf")}, "bf16_tflops is inf, expected a number above 0 and at most 1,000,"),
         (PART | {"compute_share": 1.2}, "compute_share is 1.2, expected a share above 0 and at most 1"),
         (PART | {"allreduce_gb_s": {"two": 5}}, "allreduce_gb_s has the key 'two', expected a number of GPUs"),
         (PART | {"allreduce_gb_s": {"1": 5}}, "allreduce_gb_s.1 is 5, expected a number above 0"),
@@ -186,6 +199,17 @@ def test_a_name_is_never_a_path(name: str) -> None:
 def test_an_unknown_name_names_the_nearest() -> None:
     with pytest.raises(GapscopeError, match=r"There is no model 'Llama-3.1'. Did you mean llama-3.1-8b\?"):
         load_model("Llama-3.1")
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [("h100", "h100-sxm"), ("MI300", "mi300x"), ("b20-sxm", "b200-sxm"), ("none", ""), ("tpu", ""), ("a100", "")],
+)
+def test_only_what_is_alike_is_suggested(asked: str, meant: str) -> None:
+    with pytest.raises(GapscopeError) as refused:
+        load_part(asked)
+    hint = f" Did you mean {meant}?" if meant else ""
+    assert str(refused.value) == f"There is no part {asked!r}.{hint} `gapscope part list` names all of them."
 
 
 def test_a_name_may_be_in_upper_or_lower_case(folders: list[Path]) -> None:

@@ -126,3 +126,34 @@ def test_a_replay_names_its_correction(tmp_path: Path, capsys: pytest.CaptureFix
     assert (said["name"], said["bounds"]) == ("warm", [0.5, 2.0])
     assert said["learned_on"][0]["phases"] == ["warmup"]
     assert run.lineage["timing"]["correction"]["factors"] == said["factors"]
+
+
+def test_a_correction_of_what_is_predicted_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stores = ["--store", str(SAMPLES), "--store", str(tmp_path)]
+    short = ["--set", "duration_s=3", "--set", "warmup_s=1", "--timing", "fixed"]
+    said = "Correction same was learned on the very passes that are predicted"
+    assert main(["correct", "same", "ample8:profile", "--like", "ample8", *short, *stores]) == 0
+    assert said in capsys.readouterr().err
+    assert main(["replay", "--like", "ample8", "--set", "correction=same", *short, *stores]) == 0
+    told = capsys.readouterr()
+    assert said in told.err
+    run = find_bundle([tmp_path], told.out.split()[-1])
+    assert run.identity.value("timing", "corrections")["learned"]["note"].startswith(said)
+    assert [(one["run_id"], one["phases"]) for one in run.lineage["fitted_on"]] == [
+        (find_bundle([SAMPLES], "ample8").run_id, ["profile"])
+    ]
+
+
+def test_a_name_is_not_taken_from_another_correction(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    stores = ["--store", str(SAMPLES), "--store", str(tmp_path)]
+    like = ["--like", "ample8", "--timing", "fixed", *stores]
+    assert main(["correct", "mine", "ample8:warmup", *like]) == 0
+    path = tmp_path / "presets" / "corrections" / "mine.json"
+    first = path.read_bytes()
+    assert main(["correct", "mine", "ample8:warmup", *like]) == 0  # the same again
+    capsys.readouterr()
+    assert main(["correct", "mine", "fpm_sweep", *like]) == 2
+    assert "There is another correction 'mine' already" in capsys.readouterr().err
+    assert path.read_bytes() == first
+    assert main(["correct", "mine", "fpm_sweep", "--force", *like]) == 0
+    assert path.read_bytes() != first

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -322,6 +324,20 @@ def test_measured_passes_become_a_table_and_come_back(tmp_path: Path, capsys: py
         == 0
     )
     assert "unknown, hence NULL:" in capsys.readouterr().err
+
+
+def test_the_examples_that_write_a_table_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        main(["table", "--help"])
+    texts = capsys.readouterr().out, (Path(__file__).parents[2] / "docs" / "timing.md").read_text(encoding="utf-8")
+    for text in texts:
+        (line,) = re.findall(r"^ *gapscope (table write .*)$", text, re.MULTILINE)
+        assert main([*shlex.split(line), "--store", str(SAMPLES)]) == 0
+        (cell,) = read_cells(tmp_path / "own.parquet")
+        assert (cell.identity["model_path"], cell.identity["system"]) == ("local/toyllama", "some_part")
 
 
 def test_a_replay_from_a_table_carries_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,6 +34,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> str:
     document = json.loads(json.dumps(document_of([FitSource(find_bundle([SAMPLES], "fpm_sweep"))])))
     keep(document, own, "toy")
     document["meta"]["gpu_arch"] = "h100-sxm"
+    del document["built_digest"]  # written by hand from here on
     keep(document, own, "other-part")
     (own / "presets" / "parts").mkdir(parents=True)
     (own / "presets" / "parts" / "h100-double.toml").write_text(PRESET)
@@ -125,6 +126,29 @@ def test_anchors_say_whether_they_apply(opened: Open, stores: str) -> None:
     }
 
 
+def test_no_effect_is_claimed_with_a_source_of_another_regime(opened: Open, stores: str) -> None:
+    """What a GPU's formula leaves unexplained of passes on a processor is no effect of uneven lengths."""
+    app = opened(stores, "timing", m=run_id(SAMPLES, "ample8"), r=made(stores, "by-formula"))
+    assert not app.exception
+    text = plain(words(app))
+    assert "is of another regime than the run (model" in text
+    assert "GPU part" in text
+    assert "alpha +" not in text
+    assert "was fitted on no passes, so none were held out" in text
+
+
+def test_an_anchor_that_was_made_of_passes_is_not_said_to_rest_on_none(opened: Open, stores: str) -> None:
+    app = opened(stores, "timing", m=run_id(SAMPLES, "ample8"), r=made(stores, "by-anchor"))
+    assert f"rests on passes of {run_id(SAMPLES, 'fpm_sweep')}, and none of them were held out" in plain(words(app))
+
+
+def test_identity_says_that_a_formula_was_not_measured(opened: Open, stores: str) -> None:
+    app = opened(stores, "identity", m=run_id(SAMPLES, "ample8"), r=made(stores, "by-formula"), ack="true")
+    assert not app.exception
+    assert "the formula is used as it is, and nothing was measured" in words(app)
+    assert "used as it was measured" not in words(app)
+
+
 def test_a_sweep_can_be_what_sources_are_held_against(opened: Open, stores: str) -> None:
     sweep = run_id(SAMPLES, "fpm_sweep")
     app = opened(stores, "timing", m=run_id(SAMPLES, "ample8"), tim_run=sweep, tim_with="anchor:toy")
@@ -213,6 +237,23 @@ def test_a_what_if_names_presets(opened: Open, stores: str) -> None:
     assert not app.error
     assert "**part**  → h100-double" in words(app).replace("\\", "")
     assert not app.button(key="run-replay").disabled
+
+
+def test_a_what_if_of_a_replay_whose_preset_is_gone_takes_the_recorded_figures(opened: Open, stores: str) -> None:
+    preset = Path(stores.split(os.pathsep)[1]) / "presets" / "parts" / "h100-double.toml"
+    try:
+        preset.write_text(PRESET.replace("6.7", "3.3"))
+        app = opened(stores, "what_if", m=run_id(SAMPLES, "ample8"), base=made(stores, "by-formula"))
+        assert "h100-double was changed (hbm_tb_s: 6.7 recorded, 3.3 now): the recorded figures are used" in plain(
+            words(app)
+        )
+        preset.unlink()
+        app = opened(stores, "what_if", m=run_id(SAMPLES, "ample8"), base=made(stores, "by-formula"))
+        assert not app.exception
+        assert not app.error
+        assert "There is no preset of part h100-double any more" in plain(words(app))
+    finally:
+        preset.write_text(PRESET)
 
 
 def test_a_what_if_is_held_against_the_memory_of_its_deployment() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from dashboard.compare.align import benches, consistency, end_to_end, memory, reproduce
 from dashboard.compare.align.memory import Presets
+from dashboard.compare.align.reproduce import RESTS
 from dashboard.compare.align.values import Check, Rung, Verdict, counted, needs, unknown, verdict_of
 from dashboard.compare.comparison import pair_label
 from dashboard.metrics import HEADLINE, Estimator, Population
@@ -159,7 +160,10 @@ def _rung(number: int, checks: tuple[Check, ...], notes: tuple[str, ...]) -> Run
     said = counted(checks)
     failed = [check for check in checks if check.verdict == "fail"]
     if number == 1 and failed:
-        said += f"; the first table that differs is {failed[0].name.removeprefix('table ')}: {failed[0].why}"
+        said += "".join(f"; {check.why}" for check in failed if check.name == RESTS)
+        tables = [check for check in failed if check.name != RESTS]
+        if tables:
+            said += f"; the first table that differs is {tables[0].name.removeprefix('table ')}: {tables[0].why}"
     elif failed:
         more = f" and {len(failed) - NAMED} more" if len(failed) > NAMED else ""
         said += f"; off: {', '.join(_off(check) for check in failed[:NAMED])}{more}"

@@ -115,9 +115,9 @@ def deployment_at(
         GapscopeError: there is no such preset, or they do not fit together.
     """
     if deployment_named(store, replay):
-        config = store.bundle(replay).lineage["config"]
-        known = {name: value for name, value in config.items() if name in knobs.BY_NAME}
-        return deployment_of(knobs.resolve(known), folders)
+        lineage = store.bundle(replay).lineage
+        known = {name: value for name, value in lineage["config"].items() if name in knobs.BY_NAME}
+        return deployment_of(knobs.resolve(known), preset_folders(store.roots, lineage.get("timing")))
     if not (presets.part and presets.model):
         return None
     named = {"part": presets.part, "model_preset": presets.model}

@@ -9,10 +9,10 @@ from dashboard.compare.align.values import REPLAY, Check, unknown
 from dashboard.store import Store
 from engine.bundle import Bundle
 from engine.errors import GapscopeError
-from engine.replay.again import Again, compared, why_not
+from engine.replay.again import RESTS_ON, SHOWN_DIGEST, Again, compared, why_not
 from engine.traces import find_trace
 
-SHOWN_DIGEST = 12
+RESTS = "what the timing rests on"
 PLAY_AGAIN = "Play the replay again (the button on the page, or `gapscope align` without --quick)."
 
 
@@ -29,7 +29,7 @@ def checks(store: Store, replay: str, again: Again | None) -> tuple[Check, ...]:
         return (unknown("equal tables", REPLAY, "it was not played again yet", PLAY_AGAIN),)
     by = found.recorded_by
     other = f"; recorded by {by}, played again by {found.made_by}" if by != found.made_by else ""
-    return tuple(
+    tables = tuple(
         Check(
             f"table {table.name}",
             REPLAY,
@@ -42,6 +42,10 @@ def checks(store: Store, replay: str, again: Again | None) -> tuple[Check, ...]:
         )
         for table in found.tables
     )
+    causes = tuple(
+        Check(RESTS, REPLAY, None, None, "content digest", "fail", cause) for cause in found.causes if not found.equal
+    )
+    return (*causes, *tables)
 
 
 def problem(store: Store, bundle: Bundle) -> str:
@@ -75,7 +79,8 @@ def _made_of(bundle: Bundle) -> tuple[Any, ...] | None:
     timing: Mapping[str, Any] = lineage.get("timing") or {}
     if not config or not trace or not timing:
         return None
-    return config, trace, timing.get("kind"), timing.get("model_digest"), timing.get("run_id")
+    rests_on = tuple(digest(timing) for digest in RESTS_ON.values())
+    return config, trace, timing.get("kind"), timing.get("run_id"), *rests_on
 
 
 def _short(digest: str | None) -> str | None:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine.deployment import Deployment
-from engine.errors import GapscopeError
+from engine.deployment.layout import check_layout
 from engine.timing.analytic.amounts import Amount, larger
 from engine.timing.analytic.attention import AttentionTime
 from engine.timing.analytic.collectives import CollectivesTime
@@ -63,7 +63,7 @@ class StepModel:
     """
 
     def __init__(self, deployment: Deployment, asked_of: AskedOf = "rank", picks: bool | None = None) -> None:
-        _check(deployment)
+        check_layout(deployment)
         self.deployment, self.asked_of = deployment, asked_of
         model, rates = deployment.model, Rates(deployment.part)
         self._projections = projections(deployment, rates)
@@ -209,25 +209,3 @@ def axes(queries: PassQueries) -> tuple[Any, Any, Any, Any, Any]:
     """The axes of queries, in their order."""
     q = queries
     return q.prefill_requests, q.new_tokens, q.prefill_kv_tokens, q.decode_requests, q.decode_kv_tokens
-
-
-def _check(deployment: Deployment) -> None:
-    model, tp, ranks = deployment.model, deployment.tp, deployment.attention_dp
-    if tp % ranks or tp % deployment.ep:
-        raise GapscopeError(
-            f"{model.name} on tp={tp} GPUs per stage: expected a tp that attention_dp={ranks} and ep={deployment.ep} "
-            "divide."
-        )
-    split, heads, kv_heads = deployment.attention_tp, model.attention.heads, model.attention.kv_heads
-    if heads % split:
-        raise GapscopeError(
-            f"{model.name} has {heads} heads, which {split} GPUs (tp / attention_dp) cannot share: expected a divisor."
-        )
-    latent = model.attention.is_latent
-    if split % deployment.dcp or (deployment.dcp > 1 and not latent and split < kv_heads * deployment.dcp):
-        raise GapscopeError(
-            f"{model.name} with dcp={deployment.dcp} on {split} GPUs per sequence: expected a dcp that divides them "
-            f"and leaves each of the {1 if latent else kv_heads} KV heads a GPU."
-        )
-    if deployment.pp > model.layers:
-        raise GapscopeError(f"{model.name} has {model.layers} layers: expected pp of at most as many stages.")

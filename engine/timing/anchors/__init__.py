@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from engine.timing.anchors.acceptance import Acceptance, Finding, judge
+from engine.timing.anchors.acceptance import Acceptance, judge
 from engine.timing.anchors.artefact import Anchor, NoArtefact, read_anchor, read_file
+from engine.timing.anchors.finding import Finding
 from engine.timing.anchors.regime import AXES, AXES_VERSION, AxisRow, compare, distance
 from engine.timing.anchors.store import Ranked, index, keep, load, names, nearest, ranked
 from engine.timing.anchors.target import Target, of_run, with_knobs

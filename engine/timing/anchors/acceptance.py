@@ -6,34 +6,30 @@ Every refusal and warning is a value, so that a page can show all of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from engine.timing.anchors import regime
+from engine.timing.anchors import noted, regime
 from engine.timing.anchors.artefact import Anchor, Packed, PrefillProbe
-from engine.timing.anchors.prefill import FITTED_POINTS, curve_of, line_of, packed_line
+from engine.timing.anchors.finding import Finding
+from engine.timing.anchors.prefill import curve_of, falls, line_of, packed_line
 from engine.timing.anchors.regime import AxisRow
-from engine.timing.anchors.target import Target
+from engine.timing.anchors.target import Target, other_widths
 
 LAYOUT = "layout"
 """What ``allow`` says for an attention-DP layout that differs and cannot be carried over."""
+LAYERS = "layers"
+"""What ``allow`` says for a depth that differs."""
 BEYOND_PROBE = 1.5
 """Longest prompt, in lengths of the longest probe, that a curve without a fit may be read for."""
+BEYOND_CURVE = 4.0
+"""The same of a fitted curve: further on nothing measured says that its bend goes on."""
 CACHE_HIT_RATE = 0.999
-OFF_BY_LENGTH = 2.0
 FAR_GPUS = 2.0
 
 PrefillUse = Literal["curve", "line", "cache_hits", "refused", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One refusal or warning: a code for programs, a sentence for people, and the figures in it."""
-
-    code: str
-    sentence: str
-    figures: Mapping[str, Any] = field(default_factory=dict)
+Carried = Literal["measured", "formula", "no formula"]
 
 
 @dataclass(frozen=True)
@@ -41,8 +37,10 @@ class Acceptance:
     """What of an anchor applies to a target.
 
     ``refusals`` are of the whole anchor; ``prefill_refusals`` leave its decode calibrated, ``packed_refusals`` its
-    prefill of one prompt at a time. ``confidence``: *escalate* (the regime differs), *interp* (asked beyond the
-    measured batches), *high*; ``reach``: whether the target has more than twice the GPUs that were measured.
+    prefill of one prompt at a time. ``forced`` names what differs and was allowed by name; ``carried``: whether the
+    curves are those of its own widths, come from others by the formula, or without one. ``confidence``: *escalate* (the
+    regime differs, allowed or not, or nothing tells how widths change the times), *interp* (asked beyond the measured
+    batches or on other widths), *high*; ``reach``: whether the target has more than twice the GPUs that were measured.
     """
 
     rows: tuple[AxisRow, ...]
@@ -54,6 +52,8 @@ class Acceptance:
     warnings: tuple[Finding, ...]
     confidence: Literal["escalate", "interp", "high"]
     reach: Literal["high", "low", "unknown"]
+    forced: tuple[str, ...]
+    carried: Carried
 
     @property
     def distance(self) -> int:
@@ -76,13 +76,30 @@ class Acceptance:
         """Whether its prefill may be used as well."""
         return self.accepted and self.prefill in ("curve", "line", "cache_hits")
 
+    @property
+    def calibrated(self) -> dict[str, bool | str]:
+        """Of decode and prefill, whether they rest on a measurement of this regime.
+
+        ``True``: measured on these widths; ``"transported"``: on others, and the formula's whole steps tell the
+        difference; ``False``: refused, forced by a name in ``allow``, or carried over without a formula.
+        """
+        by: dict[Carried, bool | str] = {"measured": True, "formula": "transported", "no formula": False}
+        level = False if self.forced else by[self.carried]
+        prompts = self.carried == "measured" or self.prefill != "cache_hits"  # hits are not carried over
+        return {"decode": self.accepted and level, "prefill": self.prefill_accepted and prompts and level}
+
 
 def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Acceptance:
     """Whether ``anchor`` applies to ``target``; ``allow`` names axes that may differ, or :data:`LAYOUT`."""
     digest = anchor.meta.get("config_digest")
     configs = (None if digest is None else str(digest), target.config_digest)
     rows = tuple(regime.compare(regime.of_anchor(anchor), target.axes, allow, configs))
-    refusals = [*_regime_refusals(rows), *_layout_refusals(anchor, target, allow)]
+    layout = list(_layout_refusals(anchor, target))
+    refusals = [*_regime_refusals(rows), *(finding for word, finding in layout if word not in allow)]
+    forced = [*(row.axis for row in rows if row.allowed), *(word for word, _ in layout if word in allow)]
+    carried: Carried = "measured"
+    if other_widths(anchor, target):
+        carried = "no formula" if target.deployment is None else "formula"
     use, prefill_refusals = _prefill(anchor, target)
     probe = anchor.prefill
     packed_refusals: list[Finding] = []
@@ -91,9 +108,10 @@ def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Accept
             packed_refusals = list(_packed_refusals(probe, probe.packed, target))
         else:
             packed_refusals = [Finding("packed_without_curve", "Packed prompts need the curve of single ones.")]
-    warnings = [*_allowed(rows), *_decode_warnings(anchor, target)]
+    warnings = [*_allowed(rows), *(_said_allowed(finding) for word, finding in layout if word in allow)]
+    warnings += noted.of_decodes(anchor, target)
     if probe is not None and use in ("curve", "line"):
-        warnings += _prefill_warnings(anchor, probe, target, use)
+        warnings += noted.of_prefill(anchor, probe, target, straight=use == "line")
     warnings += [
         Finding(f.code, f.sentence + " Single prompts are priced one after the other.") for f in packed_refusals
     ]
@@ -109,8 +127,14 @@ def judge(anchor: Anchor, target: Target, allow: Collection[str] = ()) -> Accept
         packed=probe is not None and probe.packed is not None and not packed_refusals,
         packed_refusals=tuple(packed_refusals),
         warnings=tuple(warnings),
-        confidence="escalate" if distance else "interp" if asked_beyond else "high",
+        confidence="escalate"
+        if distance or forced or carried == "no formula"
+        else "interp"
+        if asked_beyond or carried == "formula"
+        else "high",
         reach="unknown" if gpus is None else "high" if gpus <= FAR_GPUS * anchor.gpus else "low",
+        forced=tuple(forced),
+        carried=carried,
     )
 
 
@@ -135,21 +159,32 @@ def _allowed(rows: tuple[AxisRow, ...]) -> Iterator[Finding]:
             )
 
 
-def _layout_refusals(anchor: Anchor, target: Target, allow: Collection[str]) -> Iterator[Finding]:
+def _said_allowed(finding: Finding) -> Finding:
+    return Finding(f"allowed_{finding.code}", f"{finding.sentence} It was allowed by name.", finding.figures)
+
+
+def _layout_refusals(anchor: Anchor, target: Target) -> Iterator[tuple[str, Finding]]:
+    """What forbids to carry the anchor over, each with the word that allows it."""
     here, there = anchor.attention_dp, target.attention_dp
-    if here is not None and there is not None and here != there and target.deployment is None and LAYOUT not in allow:
-        yield Finding(
-            "attention_dp_layout",
-            f"Measured with {here} attention-DP ranks, asked for {there}, and no part and model are named from which "
-            "the difference could be computed.",
-            {"anchor": here, "target": there},
+    if here is not None and there is not None and here != there and target.deployment is None:
+        yield (
+            LAYOUT,
+            Finding(
+                "attention_dp_layout",
+                f"Measured with {here} attention-DP ranks, asked for {there}, and no part and model are named from "
+                "which the difference could be computed.",
+                {"anchor": here, "target": there},
+            ),
         )
     layers = None if target.deployment is None else target.deployment.model.layers
-    if anchor.layers is not None and layers is not None and anchor.layers != layers and "layers" not in allow:
-        yield Finding(
-            "depth",
-            f"Measured with {anchor.layers} of {layers} layers: what a layer costs was not measured apart.",
-            {"anchor": anchor.layers, "target": layers},
+    if anchor.layers is not None and layers is not None and anchor.layers != layers:
+        yield (
+            LAYERS,
+            Finding(
+                "depth",
+                f"Measured with {anchor.layers} of {layers} layers: what a layer costs was not measured apart.",
+                {"anchor": anchor.layers, "target": layers},
+            ),
         )
 
 
@@ -176,22 +211,25 @@ def _prefill(anchor: Anchor, target: Target) -> tuple[PrefillUse, list[Finding]]
                     {"prefix_caching": caching, "hit_rate": rate},
                 )
             )
-    if use == "line" and line_of(probe) is None:
+    if (use == "line" and line_of(probe) is None) or falls(probe):
         refusals.append(
             Finding(
                 "no_rate",
-                "Prompts of one length, or of no positive rate, were measured: what a token costs is not known.",
+                "Prompts of one length, or of no positive rate (longer ones took no longer), were measured: what a "
+                "token costs is not known.",
                 {"lengths": sorted({point.tokens for point in probe.points})},
             )
         )
     asked = target.prompt_tokens
-    if use == "line" and asked is not None and asked > BEYOND_PROBE * probe.longest:
+    limit = BEYOND_CURVE if use == "curve" else BEYOND_PROBE
+    if use in ("curve", "line") and asked is not None and asked > limit * probe.longest:
+        what = "even a fitted curve is read no further than that" if use == "curve" else "there is no fitted curve"
         refusals.append(
             Finding(
                 "probe_too_short",
-                f"Prompts of up to {probe.longest:,.0f} tokens were measured, {asked:,.0f} are asked for, and there is "
-                f"no fitted curve: more than {BEYOND_PROBE:g} times as long.",
-                {"longest": probe.longest, "asked": asked, "limit": BEYOND_PROBE},
+                f"Prompts of up to {probe.longest:,.0f} tokens were measured, and {asked:,.0f} are asked for, more "
+                f"than {limit:g} times as long: {what}.",
+                {"longest": probe.longest, "asked": asked, "limit": limit},
             )
         )
     return ("refused", refusals) if refusals else (use, [])
@@ -255,76 +293,3 @@ def _packed_refusals(probe: PrefillProbe, packed: Packed, target: Target) -> Ite
 def _median(ordered: list[float]) -> float:
     half = len(ordered) // 2
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
-# -- warnings --------------------------------------------------------------------------------------------------
-
-
-def _decode_warnings(anchor: Anchor, target: Target) -> Iterator[Finding]:
-    if anchor.observable == "mean_tpot":
-        yield Finding(
-            "observable_tpot",
-            "Decodes are mean times per output token, which hold waits for other requests' prompts: they read high.",
-        )
-    if anchor.observable == "median_itl" and (anchor.backend or "").lower() == "vllm":
-        yield Finding("observable_refilling", "Decodes were measured in a refilling loop, whose steps hold prompts.")
-    top = anchor.sweep[-1].batch
-    if len(anchor.sweep) == 1:
-        yield Finding("single_batch", f"Only batch {top} was measured: other batches have the shape of the formula.")
-    if target.requests is not None and target.requests > top:
-        yield Finding(
-            "sweep_narrow",
-            f"Decodes of up to {top} requests were measured, {target.requests} are asked for: "
-            f"{target.requests / top:.3g} x past the widest is modelled, not measured.",
-            {"widest": top, "asked": target.requests},
-        )
-    if anchor.attention_dp is None and (target.attention_dp or 1) > 1:
-        yield Finding("layout_unknown", "The anchor does not say its attention-DP layout: used as it is.")
-    if anchor.tp is None and (target.tp or 1) > 1:
-        yield Finding("width_unknown", "The anchor does not say on how many GPUs it ran: used as it is.")
-    if target.tp is not None and anchor.tp is not None and target.tp != anchor.tp:
-        yield Finding(
-            "width_restored",
-            f"Decodes were measured on tp={anchor.tp} and are carried over to tp={target.tp}, not measured there.",
-            {"anchor": anchor.tp, "target": target.tp},
-        )
-    asked, own = target.prompt_tokens, anchor.input_len
-    if asked and own and not 1 / OFF_BY_LENGTH < asked / own < OFF_BY_LENGTH:
-        yield Finding(
-            "other_length",
-            f"Decodes were measured after prompts of {own:,.0f} tokens, and prompts of {asked:,.0f} are asked for.",
-            {"anchor": own, "asked": asked},
-        )
-
-
-def _prefill_warnings(anchor: Anchor, probe: PrefillProbe, target: Target, use: PrefillUse) -> Iterator[Finding]:
-    asked = target.prompt_tokens
-    if asked is None:
-        yield Finding("prompts_unknown", "How long the target's prompts are is not known.")
-    elif asked > probe.longest:
-        yield Finding(
-            "beyond_probe",
-            f"Prompts of up to {probe.longest:,.0f} tokens were measured, {asked:,.0f} are asked for: the rate of the "
-            "longest is held.",
-            {"longest": probe.longest, "asked": asked},
-        )
-    shortest = min(point.tokens + point.context for point in probe.points)
-    if asked is not None and asked < shortest:
-        yield Finding(
-            "below_probe",
-            f"Prompts of {shortest:,.0f} tokens and more were measured, {asked:,.0f} are asked for.",
-            {"shortest": shortest, "asked": asked},
-        )
-    if use == "line":
-        yield Finding(
-            "straight_line",
-            f"Fewer than {FITTED_POINTS} lengths were measured: one rate for all, and a fixed part held at any width.",
-        )
-    line = curve_of(probe) or line_of(probe)
-    if line is not None and min(line.raw_rate(0.0), line.raw_rate(probe.longest)) <= 0:
-        yield Finding("negative_rate", "A token's rate gets negative: the slowest measured one is taken there.")
-    if target.tp is not None and anchor.tp not in (None, target.tp) and target.deployment is None:
-        yield Finding(
-            "ideal_sharding",
-            "No part and model are named, so that tokens of prompts are taken to be shared evenly by the GPUs.",
-        )

@@ -19,6 +19,8 @@ from engine.timing.anchors import server_args
 LARGEST_BYTES = 1 << 24
 LARGEST = 1e9
 """No figure is larger: of milliseconds that is eleven days."""
+BUILT_DIGEST = "built_digest"
+"""Key of what was built of recordings: the digest of all else in it, so that its lineage is that of its figures."""
 OBSERVABLES = ("pass", "median_itl_single_wave", "median_itl", "mean_tpot")
 """What a decode figure is: the engine's own pass, or seen from outside, best first."""
 
@@ -115,6 +117,11 @@ class Anchor:
     document: Mapping[str, Any] = field(repr=False)
 
     @property
+    def is_built(self) -> bool:
+        """Whether it is, unchanged, what was built of recordings."""
+        return self.document.get(BUILT_DIGEST) is not None
+
+    @property
     def middle_context(self) -> float | None:
         """Mean tokens of a request while the sweep was decoded: the prompt and half of the output."""
         return None if self.input_len is None else self.input_len + (self.output_len or 0.0) / 2.0
@@ -151,6 +158,11 @@ def read_anchor(value: Any, name: str) -> Anchor:
         GapscopeError: it is, and a figure of it cannot be.
     """
     _check_shape(value, name)
+    if value.get(BUILT_DIGEST) not in (None, digest_of({k: v for k, v in value.items() if k != BUILT_DIGEST})):
+        raise GapscopeError(
+            f"Anchor {name} was changed after it was built of recordings: its {BUILT_DIGEST} does not match. Build it "
+            f"again, or remove {BUILT_DIGEST} to use it as written by hand, without a lineage."
+        )
     read = _Reader(name)
     meta: Mapping[str, Any] = value["meta"]
     input_len, output_len = (read.maybe(meta, key) for key in ("input_len", "output_len"))
@@ -203,6 +215,12 @@ def digest_of(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
+def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What was built, with the digest of it as it reads from a file."""
+    plain: dict[str, Any] = json.loads(json.dumps(document))
+    return {**plain, BUILT_DIGEST: digest_of(plain)}
+
+
 def _check_shape(value: Any, name: str) -> None:
     if not isinstance(value, Mapping):
         raise NoArtefact(f"{name} holds {type(value).__name__}: expected an object with meta and sweep.")
@@ -236,8 +254,12 @@ def _observable(value: Any, name: str) -> str:
     return str(value)
 
 
-def _at_least(least: float) -> str:
-    return "" if least == -LARGEST else f" of at least {least:g}"
+def _expected(value: Any, least: float, above: bool) -> str:
+    if not isinstance(value, bool) and isinstance(value, (int, float)) and value > LARGEST:
+        return f"a number of at most {LARGEST:,.0f}"
+    if least == -LARGEST:
+        return "a number"
+    return f"a number above {least:g}" if above else f"a number of at least {least:g}"
 
 
 class _Reader:
@@ -246,18 +268,20 @@ class _Reader:
     def __init__(self, name: str) -> None:
         self._name = name
 
-    def maybe(self, row: Mapping[str, Any], key: str, least: float = 0.0) -> float | None:
-        """A number of at least ``least``; None where it is absent or null."""
+    def maybe(self, row: Mapping[str, Any], key: str, least: float = 0.0, above: bool = False) -> float | None:
+        """A number of at least (or ``above``) ``least``; None where it is absent or null."""
         value = row.get(key)
         if value is None:
             return None
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value <= LARGEST:
-            raise GapscopeError(f"Anchor {self._name}: {key} is {value!r:.40}, expected a number{_at_least(least)}.")
+        is_number = not isinstance(value, bool) and isinstance(value, (int, float))
+        if not is_number or not least <= value <= LARGEST or (above and value == least):
+            expected = _expected(value, least, above)
+            raise GapscopeError(f"Anchor {self._name}: {key} is {value!r:.40}, expected {expected}.")
         return float(value)
 
-    def number(self, row: Mapping[str, Any], key: str, least: float = 0.0) -> float:
+    def number(self, row: Mapping[str, Any], key: str, least: float = 0.0, above: bool = False) -> float:
         """A number that has to be there."""
-        value = self.maybe(row, key, least)
+        value = self.maybe(row, key, least, above)
         if value is None:
             raise GapscopeError(f"Anchor {self._name}: {key} is missing in {dict(row)!r:.80}.")
         return value
@@ -271,9 +295,9 @@ class _Reader:
 
     def decode(self, row: Mapping[str, Any], where: str, context: float | None) -> DecodePoint:
         """One decode step; ``context`` where the row says none."""
-        batch, ms = self.count(row, "batch"), self.number(row, "decode_ms")
-        if batch is None or ms == 0:
-            raise GapscopeError(f"Anchor {self._name}: {where} has a row without batch, or of 0 ms: {dict(row)!r:.80}.")
+        batch, ms = self.count(row, "batch"), self.number(row, "decode_ms", above=True)
+        if batch is None:
+            raise GapscopeError(f"Anchor {self._name}: {where} has a row without batch: {dict(row)!r:.80}.")
         own = self.maybe(row, "context")
         return DecodePoint(batch, ms, context if own is None else own)
 
@@ -314,11 +338,13 @@ class _Reader:
 
     def _packed(self, packed: Mapping[str, Any]) -> Packed:
         points = [
-            (self.number(row, "step_tokens", 1.0), self.count(row, "seqs") or 1, self.number(row, "last_ttft_ms"))
+            (
+                self.number(row, "step_tokens", 1.0),
+                self.count(row, "seqs") or 1,
+                self.number(row, "last_ttft_ms", above=True),
+            )
             for row in _list(packed, "points", self._name)
         ]
-        if any(ms == 0 for _, _, ms in points):
-            raise GapscopeError(f"Anchor {self._name}: last_ttft_ms of packed prompts is 0, expected a time above 0.")
         return Packed(
             seq_len=self.number(packed, "seq_len", 1.0),
             budget=self.maybe(packed, "budget_tokens"),

@@ -14,6 +14,7 @@ import numpy as np
 
 from engine.errors import GapscopeError
 from engine.identity import NOT_APPLICABLE, Identity
+from engine.timing.anchors.artefact import sealed
 from engine.timing.anchors.canonical import graph_of
 from engine.timing.host import between_passes, host_terms
 from engine.timing.rows import DECODE_ONLY, MIXED, FitSource, Floats, PassRows, check_same_regime, read_rows
@@ -70,7 +71,7 @@ def document_of(sources: Sequence[FitSource], *, force: bool = False) -> dict[st
                 "ms_per_token_sq": _ms(surface.prefill_pair / 2.0),
             },
         }
-    return document
+    return sealed(document)
 
 
 def _shape(rows: PassRows, reference: int) -> tuple[str, Surface, Floats, dict[str, float]]:

@@ -21,7 +21,7 @@ def model_of(anchor: Anchor, target: Target | None = None) -> dict[str, Any]:
             "artefact_digest": anchor.digest,
             "target": (target or UNKNOWN).to_json(),
             "host": _host(anchor.meta.get("host")),
-            "lineage": {"sources": _sources(anchor.meta.get("sources"))},
+            "lineage": {"sources": _sources(anchor.meta.get("sources")) if anchor.is_built else []},
         }
     )
 

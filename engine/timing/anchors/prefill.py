@@ -87,6 +87,15 @@ def line_of(probe: PrefillProbe) -> PrefillLine | None:
     return PrefillLine(max(0.0, fixed), rate, 0.0, _reach(probe), rate)
 
 
+def falls(probe: PrefillProbe) -> bool:
+    """Whether prompts without cached tokens took no longer the longer they were, by least squares."""
+    points = tuple(point for point in probe.points if not point.context and point.prompts == 1)
+    if len({point.tokens for point in points}) < 2:
+        return False
+    tokens, _, ms = _columns(points)
+    return _least_squares(np.stack([np.ones(len(ms)), tokens], axis=1), ms)[1] <= 0
+
+
 def hits_of(probe: PrefillProbe) -> tuple[Any, Any]:
     """Lengths and milliseconds of prompts that were all cached, as arrays in order of the lengths."""
     held: dict[float, list[float]] = {}

@@ -8,15 +8,31 @@ from typing import Any
 import numpy as np
 
 from engine.bundle.schema import RESOLUTIONS
+from engine.deployment import model_names, part_names
 from engine.errors import GapscopeError
 from engine.timing.analytic import StepModel
 from engine.timing.anchors.acceptance import Acceptance
 from engine.timing.anchors.artefact import Anchor
+from engine.timing.anchors.canonical import model_key
 from engine.timing.anchors.prefill import PrefillLine, curve_of, hits_of, line_of, packed_rate
+from engine.timing.anchors.regime import of_anchor
 from engine.timing.anchors.transport import Transport
 from engine.timing.contract import Ints, PassQueries
 
 ANALYTIC, INTERPOLATED = (RESOLUTIONS.index(name) for name in ("analytic", "interpolated"))
+
+
+def _way_out(transport: Transport) -> str:
+    """What helps where a probe is refused: presets of its own deployment, where there are some."""
+    axes, target = of_anchor(transport.anchor), transport.target.axes
+    part, model = (axes[axis] or target.get(axis) for axis in ("part", "model"))
+    presets = [name for name in model_names() if model_key(name) == model]
+    if part in part_names() and presets:
+        return f"name part={part} and model_preset={presets[0]}, by whose formula prompts are priced."
+    return (
+        f"take an anchor with other prompts. (A formula needs presets of this very deployment, part "
+        f"{part or 'unknown'} and model {model or 'unknown'}, and gapscope brings none: others are another regime.)"
+    )
 
 
 class PromptPrices:
@@ -52,8 +68,8 @@ class PromptPrices:
             if step is None:
                 reasons = " ".join(finding.sentence for finding in verdict.prefill_refusals)
                 raise GapscopeError(
-                    f"The prefill of anchor {anchor.name} is refused: {reasons} Its decode applies; name part and "
-                    "model_preset, so that prompts can be priced by the formula."
+                    f"The prefill of anchor {anchor.name} is refused: {reasons} Its decode applies, and nothing "
+                    f"is there to price prompts: {_way_out(transport)}"
                 )
             return
         self.widest = max(point.tokens for point in probe.points)

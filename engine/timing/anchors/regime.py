@@ -47,10 +47,13 @@ AXES: dict[str, str] = {
 """Each axis with its words."""
 _MATCHES_UNKNOWN = {"speculation": "off", "op_switches": "default"}
 """Where unknown is not skipped: it may only match this."""
+_DRAFTS = ("speculative_num_tokens", "num_speculative_tokens")
 _AITER_SWITCH = "VLLM_ROCM_USE_AITER_"
 
-AXES_VERSION = hashlib.sha256(json.dumps(list(AXES)).encode()).hexdigest()[:8]
-"""Of an index: entries made with other axes are made again."""
+_READING = 2
+"""Raised when an axis is read of an artefact in another way, or more is refused of one."""
+AXES_VERSION = hashlib.sha256(json.dumps([*AXES, _READING]).encode()).hexdigest()[:8]
+"""Of an index: entries made with other axes, or read otherwise, are made again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,7 @@ def of_anchor(anchor: Anchor) -> dict[str, str | None]:
     weights = dtype_of(meta.get("weight_dtype")) if meta.get("weight_dtype") else dtype_of(meta.get("quantization"))
     speculation, method = None, None
     if "speculative_method" in meta:
-        tokens = meta.get("speculative_num_tokens")
+        tokens = next((meta[key] for key in _DRAFTS if meta.get(key) is not None), None)
         speculation, method = speculation_of(meta["speculative_method"], tokens), method_of(meta["speculative_method"])
     return {
         "model": model_key(meta.get("model")),
@@ -191,6 +194,9 @@ def _judge(axis: str, here: str | None, there: str | None, configs: tuple[str | 
         if arches[0] == arches[1] is not None and (here in arches or there in arches):
             return "same", "one side names the architecture of the other"
         return "differs", "a part is never assumed"
+    if axis == "speculation" and "spec" in (here, there) and "off" not in (here, there):
+        side, key = ("anchor", ": speculative_num_tokens") if here == "spec" else ("target", "")
+        return "differs", f"how many tokens are drafted is unknown of the {side}{key}"
     return "differs", "both known"
 
 

@@ -16,7 +16,7 @@ from engine.errors import GapscopeError
 from engine.timing.analytic import StepModel
 from engine.timing.analytic.source import plain, regime_of
 from engine.timing.anchors import regime
-from engine.timing.anchors.acceptance import LAYOUT, Acceptance, judge
+from engine.timing.anchors.acceptance import LAYERS, LAYOUT, Acceptance, judge
 from engine.timing.anchors.artefact import Anchor, read_anchor
 from engine.timing.anchors.decode import DecodeCurves
 from engine.timing.anchors.prompts import PromptPrices
@@ -35,7 +35,7 @@ SOURCES = ("anchor", "anchor decode, analytic prefill", "analytic")
 """What answered: measured curves; they and the formula; the formula alone."""
 CHUNK = 65_536
 """Queries that are answered at a time: what is between stays in the cache."""
-ALLOWED = (*regime.AXES, LAYOUT, "layers")
+ALLOWED = (*regime.AXES, LAYOUT, LAYERS)
 """What ``anchor_allow`` may name."""
 
 
@@ -88,7 +88,7 @@ def allowed_of(text: str) -> tuple[str, ...]:
 class AnchorTiming:
     """Prices passes from one anchor on one target.
 
-    Decode and prefill are calibrated each for itself: a prefill that was refused is priced by the formula of the named
+    Decode and prefill are accepted each for itself: a prefill that was refused is priced by the formula of the named
     deployment. Under speculation the width of a verification is part of the step. Answers are the same at any time;
     what is kept of them only makes the next ones faster.
 
@@ -310,7 +310,6 @@ class AnchorTiming:
     def describe(self) -> dict[str, Any]:
         """What this source is, what of it was measured, and why (JSON-ready)."""
         anchor, verdict, deployment = self.anchor, self.acceptance, self.target.deployment
-        calibrated = self._prompts.is_measured
         told: dict[str, Any] = {
             "kind": "anchor",
             "model_digest": self._model["digest"] if self._model else None,
@@ -318,8 +317,8 @@ class AnchorTiming:
             "anchor": anchor.name,
             "artefact_digest": anchor.digest,
             "decode_source": "anchor",
-            "prefill_source": "anchor" if calibrated else "analytic",
-            "calibrated": {"decode": True, "prefill": calibrated},
+            "prefill_source": "anchor" if self._prompts.is_measured else "analytic",
+            "calibrated": verdict.calibrated,
             "observable": anchor.observable,
             "acceptance": verdict.to_json(),
             "transport": list(self._transport.done),

@@ -15,7 +15,7 @@ from typing import Any
 from engine.errors import GapscopeError
 from engine.timing.anchors import regime
 from engine.timing.anchors.acceptance import Acceptance, judge
-from engine.timing.anchors.artefact import Anchor, NoArtefact, read_anchor, read_file
+from engine.timing.anchors.artefact import Anchor, read_anchor, read_file
 from engine.timing.anchors.target import Target
 
 FOLDER, INDEX = "anchors", "index.json"
@@ -77,15 +77,17 @@ def index(store: Path) -> list[Entry]:
 
 
 def unsound(store: Path) -> list[str]:
-    """What is wrong with files that hold an anchor which cannot be used; those that hold none are not named."""
+    """Why files of the folder are no anchors or cannot be used, a sentence each."""
     folder, wrong = store / FOLDER, []
     for path in _files(folder):
+        name = path.relative_to(folder).with_suffix("").as_posix()
         try:
-            read_file(path, path.relative_to(folder).with_suffix("").as_posix())
-        except NoArtefact:
-            continue
+            read_file(path, name)
         except GapscopeError as error:
-            wrong.append(str(error))
+            wrong.append(str(error) if str(path) in str(error) else f"{path}: {error}")
+            continue
+        if not _NAME.fullmatch(name):
+            wrong.append(f"{path}: {name!r} is no name of an anchor: expected letters, digits and . _ + -.")
     return wrong
 
 

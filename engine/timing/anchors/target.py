@@ -9,8 +9,11 @@ from typing import Any
 from engine.deployment import Deployment
 from engine.errors import GapscopeError
 from engine.identity import Identity
+from engine.timing.anchors.artefact import Anchor
 from engine.timing.anchors.canonical import dtype_of, family_of, graph_of, method_of, model_key, speculation_of, text_of
 from engine.timing.anchors.regime import AXES, of_deployment, of_identity
+
+WIDTHS = ("tp", "pp", "ep", "attention_dp")
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,14 @@ class Target:
 
 UNKNOWN = Target(dict.fromkeys(AXES))
 """A target of which nothing is known."""
+
+
+def other_widths(anchor: Anchor, target: Target) -> dict[str, tuple[int, int]]:
+    """Widths that are known to differ: the anchor's and the target's."""
+    both = {width: (getattr(anchor, width), getattr(target, width)) for width in WIDTHS}
+    return {
+        width: (here, there) for width, (here, there) in both.items() if None not in (here, there) and here != there
+    }
 
 
 def of_run(identity: Identity, *, prompt_tokens: float | None = None, hit_rate: float | None = None) -> Target:

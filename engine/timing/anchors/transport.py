@@ -17,12 +17,11 @@ from engine.timing.analytic import StepModel
 from engine.timing.anchors.artefact import Anchor
 from engine.timing.anchors.prefill import PrefillLine
 from engine.timing.anchors.regime import of_anchor
-from engine.timing.anchors.target import Target
+from engine.timing.anchors.target import WIDTHS, Target, other_widths
 from engine.timing.contract import PassQueries
 
 LEAST_SHARE = 0.05
 """Of a measured step, what the formula may leave of it at least."""
-WIDTHS = ("tp", "pp", "ep", "attention_dp")
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Transport:
         anchor, target = self.anchor, self.target
         sides = {width: (getattr(anchor, width), getattr(target, width)) for width in WIDTHS}
         known: dict[str, tuple[int, int]] = {width: both for width, both in sides.items() if None not in both}
-        self._changed = {width: both for width, both in known.items() if both[0] != both[1]}
+        self._changed = other_widths(anchor, target)
         axis = of_anchor(anchor)["kv_dtype"]
         self._kv = axis if axis in DTYPES else None
         deployment = target.deployment
@@ -184,7 +183,8 @@ class Transport:
             told = (_said(changed, only=0), _said(changed, only=1)) if changed else ("another KV dtype", "this one")
             raise GapscopeError(
                 f"Anchor {self.anchor.name} was measured with {told[0]}, and the {what} of {told[1]} needs what the "
-                "part can do: name part and model_preset."
+                "part can do: name part and model_preset, if this very deployment has presets, or take an anchor of "
+                "these widths."
             )
         return self.steps
 

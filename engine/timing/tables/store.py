@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from engine.errors import GapscopeError
+from engine.errors import GapscopeError, did_you_mean
 from engine.timing.anchors.target import UNKNOWN, Target
 from engine.timing.tables.identity import differences
 from engine.timing.tables.layout import Cell, put, read_cells, sidecar_of
@@ -60,9 +59,7 @@ def find_table(text: str, stores: Sequence[Path]) -> tuple[Path, int | None]:
     path = Path(name)
     if path.suffix == ENDING and path.is_file():
         return path, which
-    names = table_names(stores)
-    near = get_close_matches(name, names, n=1, cutoff=0.3)
-    hint = f" Did you mean {near[0]}?" if near else ""
+    hint = did_you_mean(name, table_names(stores))
     raise GapscopeError(f"There is no table {name!r}.{hint} `gapscope table list` names all of them.")
 
 
