@@ -107,7 +107,7 @@ def settle_disaggregation(values: dict[str, Any], changes: Mapping[str, Any]) ->
     prompts = values["prefill_replicas"]
     if not prompts:
         for knob in KNOBS:
-            if knob.group == "disaggregation" and knob.name != "kv_bytes_per_token":
+            if knob.group == "disaggregation":
                 drop(values, changes, knob.name, "prefill_replicas=0")
         if not values["host_kv_blocks"]:  # never refused, as it is a fact that recordings hold
             values["kv_bytes_per_token"] = BY_NAME["kv_bytes_per_token"].default

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ class ChainTiming:
         at = np.flatnonzero(times.resolution == REFUSED)
         if not len(at):
             return times
-        rest = self._second.explain(PassQueries(*(getattr(queries, axis.name)[at] for axis in fields(queries))))
+        rest = self._second.explain(queries.at(at))
         merged = replace(
             times,
             sources=(*times.sources, *rest.sources),

@@ -35,6 +35,21 @@ class PassQueries:
     def __len__(self) -> int:
         return len(self.prefill_requests)
 
+    @property
+    def axes(self) -> tuple[Ints, Ints, Ints, Ints, Ints]:
+        """The arrays, in the order of the arguments of ``pass_ns``."""
+        requests, tokens, kv = self.prefill_requests, self.new_tokens, self.prefill_kv_tokens
+        return requests, tokens, kv, self.decode_requests, self.decode_kv_tokens
+
+    def at(self, where: Any) -> PassQueries:
+        """Some of them: what a numpy index, mask or slice picks."""
+        return PassQueries(*(axis[where] for axis in self.axes))
+
+    def first(self, chosen: npt.NDArray[np.bool_]) -> tuple[int, ...] | None:
+        """The first of those chosen, as the arguments of ``pass_ns``; None where none is."""
+        found = np.flatnonzero(chosen)
+        return tuple(int(axis[found[0]]) for axis in self.axes) if len(found) else None
+
 
 @dataclass(frozen=True, slots=True)
 class PassTimes:

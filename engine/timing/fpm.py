@@ -170,10 +170,8 @@ class FpmTiming:
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays, with parts, resolution and the sites they were read from."""
         times = self.marked(queries)
-        refused = np.flatnonzero(times.resolution == REFUSED)
-        if len(refused):
-            i = int(refused[0])
-            self._refuse(*(int(getattr(queries, axis)[i]) for axis in PassQueries.__slots__))
+        if refused := queries.first(times.resolution == REFUSED):
+            self._refuse(*refused)
         return times
 
     def marked(self, queries: PassQueries) -> PassTimes:

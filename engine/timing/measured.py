@@ -194,7 +194,7 @@ class MeasuredTiming:
 
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays, asked in this order from the beginning; durations are not split."""
-        asked = np.stack([getattr(queries, axis) for axis in PassQueries.__slots__], axis=1)
+        asked = np.stack(queries.axes, axis=1)
         if self._match == "order":
             walk = _Walk(len(self._geometry))
             answers = np.array([self._answer(tuple(shape), walk) for shape in asked.tolist()], np.int64).reshape(-1, 5)

@@ -20,7 +20,7 @@ from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.timing import FitSource, PassQueries, build_timing
 from engine.timing.anchors.target import of_run
-from engine.timing.contract import Refused
+from engine.timing.contract import Refused, decode_run
 from engine.timing.tables import TableTiming, find_table, keep, model_of, read_cells, table_model, write_measured
 from tests.engine.table_cases import DECODE, PREFILL, rows, write_pair
 
@@ -210,7 +210,7 @@ def test_scalar_and_array_answers_agree(
     assert times.total_ns.tolist() == [
         timing(path, mixed_composition=composition, pass_scale=scale).pass_ns(*q) for q in asked
     ]
-    assert source.decode_run(5, [600, 700], 0, 1 << 60)[1] == [source.pass_ns(0, 0, 0, 5, kv) for kv in (600, 700)]
+    assert decode_run(source, 5, [600, 700], 0, 1 << 60)[1] == [source.pass_ns(0, 0, 0, 5, kv) for kv in (600, 700)]
 
 
 def test_says_what_it_was_read_from(pair: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from engine.deployment import Deployment, deployment_of, load_model
 from engine.identity import NOT_APPLICABLE
 from engine.timing.analytic.amounts import Amount
 from engine.timing.analytic.drafters import Drafter
-from engine.timing.analytic.step import StepModel, axes
+from engine.timing.analytic.step import StepModel
 from engine.timing.analytic.work import AskedOf, Work
 from engine.timing.contract import PassQueries, PassTimes
 
@@ -104,22 +104,6 @@ class AnalyticTiming:
             total = total + self._draft(work)
         return int(total * self._pass_scale + 0.5) or 1
 
-    def decode_run(
-        self, decode_requests: int, contexts: Iterable[int], now_ns: int, until_ns: int
-    ) -> tuple[list[int], list[int], int]:
-        """See :class:`engine.timing.contract.DecodeRuns`."""
-        starts: list[int] = []
-        durations: list[int] = []
-        between, pass_ns = self.between_ns, self.pass_ns
-        for context in contexts:
-            duration = pass_ns(0, 0, 0, decode_requests, context)
-            starts.append(now_ns)
-            durations.append(duration)
-            now_ns += duration + between
-            if now_ns >= until_ns:
-                break
-        return starts, durations, now_ns
-
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays.
 
@@ -128,11 +112,9 @@ class AnalyticTiming:
         """
         n = len(queries)
         total, prefill, decode = (np.zeros(n) for _ in range(3))
-        columns = axes(queries)
         for at in range(0, n, CHUNK):
             here = slice(at, at + CHUNK)
-            some = PassQueries(*(column[here] for column in columns))
-            total[here], prefill[here], decode[here] = self._split(some)
+            total[here], prefill[here], decode[here] = self._split(queries.at(here))
         whole = np.maximum(np.floor(total + 0.5).astype(np.int64), 1)
         prefill_ns = np.minimum(np.floor(prefill + 0.5).astype(np.int64), whole)
         decode_ns = np.minimum(np.floor(decode + 0.5).astype(np.int64), whole - prefill_ns)
@@ -170,7 +152,7 @@ class AnalyticTiming:
 
     def _split(self, queries: PassQueries) -> tuple[Amount, Amount, Amount]:
         step = self.step
-        work = step.work(*axes(queries))
+        work = step.work(*queries.axes)
         computed, rows = step.by_tokens(work.tokens, work.all_tokens), step.by_rows(work.rows)
         prompts, decodes = step.of_prompts(work), step.of_decodes(work)
         total = step.finished(computed + rows + prompts + decodes, (work.prompts > 0) & (work.decodes > 0))

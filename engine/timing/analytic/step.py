@@ -93,12 +93,12 @@ class StepModel:
 
     def totals(self, queries: PassQueries, width: int | None = None) -> npt.NDArray[np.float64]:
         """Each query's pass, at the deployment's verify width where none is given."""
-        work = self.work(*axes(queries), width)
+        work = self.work(*queries.axes, width)
         return np.asarray(self.priced(work), np.float64)
 
     def parts(self, queries: PassQueries, width: int | None = None) -> dict[str, npt.NDArray[np.float64]]:
         """Nanoseconds of each of :data:`PARTS`, an array per part with an element per query."""
-        work = self.work(*axes(queries), width)
+        work = self.work(*queries.axes, width)
         prompt_states, decode_states = self._linear.states(work)
         fixed = self.fixed
         found: dict[str, Any] = {
@@ -203,9 +203,3 @@ class StepModel:
     ) -> Work:
         ranks = self.deployment.attention_dp
         return work_of(prompts, new, prompt_kv, decodes, decode_kv, width=float(width), ranks=ranks, asked_of=asked_of)
-
-
-def axes(queries: PassQueries) -> tuple[Any, Any, Any, Any, Any]:
-    """The axes of queries, in their order."""
-    q = queries
-    return q.prefill_requests, q.new_tokens, q.prefill_kv_tokens, q.decode_requests, q.decode_kv_tokens

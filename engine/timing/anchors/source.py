@@ -230,9 +230,8 @@ class AnchorTiming:
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays, with resolution, source and what they were read from."""
         times = self.marked(queries)
-        refused = np.flatnonzero(times.resolution == REFUSED)
-        if len(refused):
-            self._refuse(*(int(getattr(queries, axis)[refused[0]]) for axis in PassQueries.__slots__))
+        if refused := queries.first(times.resolution == REFUSED):
+            self._refuse(*refused)
         return times
 
     def marked(self, queries: PassQueries) -> PassTimes:
@@ -244,7 +243,7 @@ class AnchorTiming:
         table = RowTable([self._row(int(batch)) if batch else None for batch in batches], len(self._knots))
         for at in range(0, n, CHUNK):
             here = slice(at, at + CHUNK)
-            some = PassQueries(*(getattr(queries, axis)[here] for axis in PassQueries.__slots__))
+            some = queries.at(here)
             self._answer(some, where[here], table, prefill[here], decode[here], resolution[here], source[here])
         prompts = (queries.prefill_requests > 0) | (queries.new_tokens > 0)
         codes, sites = np.unique(where.reshape(-1) * 2 + prompts, return_inverse=True)

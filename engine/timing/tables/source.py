@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -126,28 +126,11 @@ class TableTiming:
             self._refuse(prefill_requests, new_tokens, prefill_kv_tokens, decode_requests, decode_kv_tokens)
         return int(prompts * self._scale + 0.5) + int(decodes * self._scale + 0.5) or 1
 
-    def decode_run(
-        self, decode_requests: int, contexts: Iterable[int], now_ns: int, until_ns: int
-    ) -> tuple[list[int], list[int], int]:
-        """See :class:`engine.timing.contract.DecodeRuns`."""
-        starts: list[int] = []
-        durations: list[int] = []
-        between, pass_ns = self.between_ns, self.pass_ns
-        for context in contexts:
-            duration = pass_ns(0, 0, 0, decode_requests, context)
-            starts.append(now_ns)
-            durations.append(duration)
-            now_ns += duration + between
-            if now_ns >= until_ns:
-                break
-        return starts, durations, now_ns
-
     def explain(self, queries: PassQueries) -> PassTimes:
         """The same answers for whole arrays, with parts, resolution and the sites they were read from."""
         times = self.marked(queries)
-        refused = np.flatnonzero(times.resolution == REFUSED)
-        if len(refused):
-            self._refuse(*(int(getattr(queries, axis)[refused[0]]) for axis in PassQueries.__slots__))
+        if refused := queries.first(times.resolution == REFUSED):
+            self._refuse(*refused)
         return times
 
     def marked(self, queries: PassQueries) -> PassTimes:
