@@ -8,6 +8,7 @@ size or time makes it unverified again.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -54,10 +55,18 @@ class RunEntry:
     verified: bool = False
     rung: int | None = None
     ladder: tuple[str, str] | None = None  # the measured run and the base replay of the ladder that this is a rung of
+    point: str = ""  # what the run is a point of, as JSON with sorted keys (``{base, changes, fit}``)
+
+    @property
+    def aside(self) -> bool:
+        """Whether the run is one of many that were made together: a rung of a ladder, or a point of a sweep."""
+        return bool(self.ladder or self.point)
 
     @property
     def place(self) -> str:
-        """Which rung of which ladder the run is, in words; empty for any other run."""
+        """Which rung of which ladder, or which point of a sweep, the run is, in words; empty for any other run."""
+        if self.point:
+            return f"a point of a sweep around {json.loads(self.point)['base'].rpartition('-')[0]}"
         if self.rung is None or self.ladder is None:
             return ""
         return f"rung {self.rung} of ladder {' / '.join(run_id.rpartition('-')[0] for run_id in self.ladder)}"
@@ -119,7 +128,10 @@ def _entry(folder: Path, signature: Signature) -> tuple[RunEntry, Bundle | None]
 
 
 def _place(bundle: Bundle) -> dict[str, Any]:
-    """The rung and the ladder of a rung's bundle; nothing of any other."""
+    """The rung and the ladder of a rung's bundle, or what a point is one of; nothing of any other."""
+    point = bundle.lineage.get("point")
+    if isinstance(point, Mapping) and isinstance(point.get("base"), str):
+        return {"point": json.dumps(point, sort_keys=True)}
     rung, ladder = bundle.lineage.get("rung"), bundle.lineage.get("ladder")
     if not isinstance(rung, int) or not isinstance(ladder, Mapping):
         return {}

@@ -268,6 +268,29 @@ LADDER_NUMBERS: dict[str, str] = {
 }
 """The numbers whose gaps a ladder splits, mean and tail, with their names in a sentence."""
 
+SWEEP_TAILS: dict[str, str] = {
+    f"{name}.{statistic}": f"{METRICS[name].label} {statistic}"
+    for name in HEADLINE_METRICS
+    for statistic in ("mean", "p50", "p90", "p95", "p99")
+}
+"""Latencies that are followed along a knob, with their names."""
+SWEEP_RATES: dict[str, str] = {
+    "request_rate": "requests/s",
+    "output_rate": "output tokens/s",
+    "total_rate": "input and output tokens/s",
+    "output_rate_per_gpu": "output tokens/s per GPU",
+}
+"""Throughputs that are, each over the window of rates."""
+SWEEP_NUMBERS: dict[str, str] = {
+    **SWEEP_TAILS,
+    **SWEEP_RATES,
+    "hit_ratio.tokens": "token hit ratio",
+    "preemptions.requests": "preemptions",
+    "in_flight.little": "requests in flight",
+    "coverage.time": "modelled time inside the domain",
+}
+"""All numbers that are."""
+
 TOOL_METRICS = ("ttft", "ttfo", "tpot", "itl", "chunk_gap", "e2e", "input_tokens", "output_tokens")
 """What several load generators can measure at one server."""
 MAX_TOOLS = 8

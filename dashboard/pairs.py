@@ -14,13 +14,13 @@ FIRST = "ample8-"
 
 
 def comparable(entries: Sequence[RunEntry]) -> list[RunEntry]:
-    """Runs with requests that can stand in the pair bar: measured ones first, the rungs of ladders last."""
+    """Runs with requests that can stand in the pair bar: measured ones first, rungs of ladders and points last."""
     usable = [e for e in entries if e.kind in ("measured", "replay") and e.state == "ok"]
-    return sorted(usable, key=lambda e: (e.kind != "measured", e.ladder or (), e.rung or 0, e.run_id))
+    return sorted(usable, key=lambda e: (e.kind != "measured", bool(e.point), e.ladder or (), e.rung or 0, e.run_id))
 
 
 def replays_of(store: Store, measured: str, entries: Sequence[RunEntry]) -> list[str]:
-    """Replays of the workload of a measured run, those first whose identity differs least; no rungs of ladders."""
+    """Replays of the workload of a measured run, those first whose identity differs least; no rungs or points."""
     key = ("replays", measured, _contents(entries))
     return list(store.remember(key, lambda: _replays_of(store, measured, entries)))
 
@@ -39,7 +39,7 @@ def _replays_of(store: Store, measured: str, entries: Sequence[RunEntry]) -> lis
     own = store.bundle(measured).identity
     found = []
     for entry in entries:
-        if entry.kind == "replay" and entry.state == "ok" and entry.run_id != measured and not entry.ladder:
+        if entry.kind == "replay" and entry.state == "ok" and entry.run_id != measured and not entry.aside:
             diffs = diff(own, store.catalog.manifest(entry.run_id).identity)
             if any(d.group == "trace" and d.state == "differs" for d in diffs):
                 continue

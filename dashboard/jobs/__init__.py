@@ -1,9 +1,9 @@
-"""Replays, imports and ladders in processes of their own; everything known about a job lies in files.
+"""Replays, sweeps, imports and ladders in processes of their own; everything known about a job lies in files.
 
 A job is a folder ``<store>/.jobs/<id>/``. Its id is a digest of what is asked for, so asking twice is one job.
-``spec.json`` says what to do, the worker (:mod:`dashboard.jobs.worker`) writes ``worker.json`` (pid and start time),
-``progress.json`` while it runs, ``made.json`` (the complete ones of several runs) and exactly one of ``result.json``,
-``error.json`` and ``canceled.json`` at its end; ``cancel.json`` asks it to stop.
+``spec.json`` says what to do and how long it may take, the worker (:mod:`dashboard.jobs.worker`) writes ``worker.json``
+(pid, start time and when its turn came), ``progress.json`` while it runs, ``made.json`` (the complete ones of several
+runs) and exactly one of ``result.json``, ``error.json`` and ``canceled.json`` at its end; ``cancel.json`` asks it to stop.
 Nothing else holds state: a page reload or a new server reads the same files, and the worker needs neither.
 """
 
@@ -46,6 +46,8 @@ class Job:
     progress: Mapping[str, Any] = field(default_factory=dict)
     result: Mapping[str, Any] = field(default_factory=dict)
     message: str = ""
+    estimate: Mapping[str, Any] | None = None  # as dashboard.jobs.estimate made it before the job was asked for
+    begun_s: float | None = None  # when its turn came
 
     @property
     def title(self) -> str:
@@ -68,6 +70,11 @@ class Job:
         return self.state in FINAL
 
     @property
+    def repeatable(self) -> bool:
+        """Whether it can be asked for again as it stands: files that were uploaded for it are gone."""
+        return self.spec.get("do") not in ("import", "attach") or bool(self.spec.get("path"))
+
+    @property
     def share(self) -> float | None:
         """Share of the work that is done, where that is known."""
         share = self.progress.get("share")
@@ -79,13 +86,16 @@ def jobs_folder(store: Path) -> Path:
     return store / ".jobs"
 
 
-def submit(store: Path, spec: Mapping[str, Any], uploads: Uploads = ()) -> Job:
+def submit(
+    store: Path, spec: Mapping[str, Any], uploads: Uploads = (), estimate: Mapping[str, Any] | None = None
+) -> Job:
     """Ask for a job: the one that exists already, or a new worker.
 
     Args:
         store: the folder into which the resulting run is written.
         spec: what to do, as :mod:`dashboard.jobs.worker` reads it.
         uploads: names and contents of files that the job reads and then forgets.
+        estimate: how long it may take, which is shown and is no part of what is asked for.
 
     Raises:
         GapscopeError: too many jobs wait already, or the store cannot be written.
@@ -108,7 +118,8 @@ def submit(store: Path, spec: Mapping[str, Any], uploads: Uploads = ()) -> Job:
         folder.mkdir(parents=True)
         if uploads:
             place(uploads, folder / "upload")
-        write_json(folder / "spec.json", {"spec": dict(spec), "store": str(store.resolve()), "created_s": time.time()})
+        head = {"spec": dict(spec), "store": str(store.resolve()), "created_s": time.time()}
+        write_json(folder / "spec.json", head | ({"estimate": dict(estimate)} if estimate else {}))
         _start(folder)
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
@@ -188,8 +199,18 @@ def read(folder: Path) -> Job | None:
     elif (folder / "canceled.json").exists():
         state, message = "canceled", f"Canceled; {_kept(folder, head['spec'])}."
     elif not alive:
-        state, message = "lost", "The worker ended without a word. " + log_tail(folder)
-    return Job(folder.name, folder, head["spec"], state, created, progress, result or {}, message)
+        state, message = "lost", _lost(folder, progress)
+    begun = (worker or {}).get("begun_s")
+    return Job(
+        folder.name, folder, head["spec"], state, created, progress, result or {}, message, head.get("estimate"), begun
+    )
+
+
+def _lost(folder: Path, progress: Mapping[str, Any]) -> str:
+    """That a worker is gone, with what it last said and printed."""
+    said = f" It last said: {progress['words']}." if progress.get("words") else ""
+    printed = log_tail(folder)
+    return f"The worker ended without a word.{said}" + (f" It printed: {printed}" if printed else "")
 
 
 def _kept(folder: Path, spec: Mapping[str, Any]) -> str:
@@ -197,6 +218,8 @@ def _kept(folder: Path, spec: Mapping[str, Any]) -> str:
     if spec.get("do") == "ladder":
         return "rungs that were complete stay"
     made = (read_json(folder / "made.json") or {}).get("run_ids")
+    if made and spec.get("do") == "sweep":
+        return f"{len(made)} of {len(spec['points'])} points were complete and stay"
     return f"what was complete stays: {', '.join(made)}" if made else "nothing was written"
 
 

@@ -16,9 +16,9 @@ from engine.traces import DIGEST_CHARS, find_trace
 
 
 def bases(entries: Sequence[RunEntry]) -> list[str]:
-    """Recordings and replays that are intact, rungs of ladders last; :func:`problem` says which cannot be replayed."""
+    """Recordings and replays that are intact, rungs and points last; :func:`problem` says which cannot be replayed."""
     usable = [entry for entry in entries if entry.state == "ok" and entry.kind in ("measured", "replay")]
-    usable.sort(key=lambda entry: (bool(entry.ladder), entry.kind != "replay", entry.run_id))
+    usable.sort(key=lambda entry: (entry.aside, entry.kind != "replay", entry.run_id))
     return [entry.run_id for entry in usable]
 
 

@@ -99,7 +99,8 @@ class About(TypedDict, total=False):
     ``title`` is what people read, made from the workload where not given; ``slug`` the first part of the run id, made
     from the title. ``like`` is the measured run whose deployment is replayed: changed knobs are named against it, and
     its model, hardware and topology are assumed. ``held`` are ids of the measured runs in the stores, for the label of
-    a comparison; ``parent_run`` is the replay that this one varies, ``counterfactual`` what it took from a measurement.
+    a comparison; ``parent_run`` is the replay that this one varies, ``counterfactual`` what it took from a measurement,
+    ``point`` what it is a point of, where it belongs to a sweep (``{base, changes, fit}``).
     """
 
     title: str | None
@@ -108,6 +109,7 @@ class About(TypedDict, total=False):
     held: Sequence[str]
     parent_run: str | None
     counterfactual: Counterfactual | None
+    point: Mapping[str, Any] | None
 
 
 def package_version() -> str:
@@ -426,6 +428,12 @@ def changed_knobs(result: ReplayResult, about: About) -> dict[str, dict[str, Any
     }
 
 
+def _point(about: About) -> dict[str, Any]:
+    """What a point of a sweep is one of; nothing for any other replay."""
+    point = about.get("point")
+    return {"point": dict(point)} if point else {}
+
+
 def lineage_of(
     result: ReplayResult,
     model: Mapping[str, Any] | None,
@@ -450,6 +458,7 @@ def lineage_of(
         store_held_at_seal=about.get("held", ()),
         parent_run=about.get("parent_run"),
         **(counterfactual.lineage() if counterfactual else {}),
+        **_point(about),
         like=None if like is None else like.run_id,
         config_digest=hashlib.sha256(canonical.encode()).hexdigest(),
         trace={"name": result.trace.name, "digest": result.trace.digest},

@@ -1,0 +1,1 @@
+"""Sweeps and sensitivities: which points are played, and what came of them (docs/dashboard.md)."""
