@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dashboard.charts.style import COMPARED, REFERENCE, REPEAT, ROLES, Role
@@ -81,7 +81,12 @@ class Frame:
     window: Window
     acknowledged: bool = False
     dark: bool = False
-    link: str = ""
+    link_of: Callable[[], str] = str
+
+    @property
+    def link(self) -> str:
+        """The permalink of the view as it is now, with controls drawn after the frame was made; may be empty."""
+        return self.link_of()
 
     @property
     def sides(self) -> tuple[Side, ...]:

@@ -1,24 +1,25 @@
 """What is looked at: one table of view parameters, and the link that restores a view.
 
 Widgets read name, default and choices from :data:`PARAMS`; the address bar and the permalink use the same names. The
-permalink writes every value of its page explicitly together with a version, so that a changed default cannot change
-what an old link shows. A link names runs by their content id and never by a path.
+permalink says its version and what differs from the defaults of that version, which are frozen in
+:mod:`dashboard.link_versions`, so that a changed default cannot change what an old link shows. A link names runs by
+their content id and never by a path.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from dashboard import metrics
+from dashboard.link_versions import DEFAULTS, UPGRADERS, VERSION
 from engine import knobs
 from engine.bundle.manifest import RUN_ID
 from engine.errors import GapscopeError
 
-VERSION = 1
 MAX_REPLAYS = 4
 KNOB_PREFIX = "k_"
 SHARED = "shared"
@@ -39,6 +40,7 @@ class Param:
     low: float | None = None
     high: float | None = None  # of a list: how many it may hold
     pattern: re.Pattern[str] | None = None
+    by_data: bool = False  # its default depends on the runs, so a link says it wherever it is on screen
 
     def say(self, choice: str) -> str:
         """The words of a choice."""
@@ -128,6 +130,8 @@ _RUNG_WORDS = {
     "4": "4 Per-role benches",
     "5": "5 End to end",
 }
+CANDIDATES = ("replay", *(f"candidate {place}" for place in range(2, MAX_REPLAYS + 1)))
+"""The replays by their places in the pair bar."""
 _CLASS_WORDS = {"prefill_only": "prefill only", "mixed": "mixed", "decode_only": "decode only"}
 _METRIC_WORDS = {name: metric.label for name, metric in metrics.METRICS.items()}
 REQUEST_METRICS = tuple(name for name, metric in metrics.METRICS.items() if metric.source == "requests")
@@ -139,8 +143,8 @@ def _scale(name: str, owner: str, default: str = "log") -> Param:
 
 
 _TABLE: tuple[Param, ...] = (
-    Param("m", str, "", SHARED, "Measured run", pattern=RUN_ID),
-    Param("r", list, (), SHARED, "Replay, or up to four candidates", high=MAX_REPLAYS, pattern=RUN_ID),
+    Param("m", str, "", SHARED, "Measured run", pattern=RUN_ID, by_data=True),
+    Param("r", list, (), SHARED, "Replay, or up to four candidates", high=MAX_REPLAYS, pattern=RUN_ID, by_data=True),
     Param(
         "pop",
         str,
@@ -189,6 +193,14 @@ _TABLE: tuple[Param, ...] = (
         "The time over which rates are taken, and which requests count.",
         {"fixed": "fixed window", "observed_span": "observed span", "completions": "completions in window"},
     ),
+    Param(
+        "pin",
+        bool,
+        False,
+        SHARED,
+        "Pin",
+        help="The pinned baseline: the run on the left stays, and what is chosen elsewhere joins as a candidate",
+    ),
     Param("ack", bool, False, SHARED, "Compare anyway: I know that these runs are not like for like"),
     Param("find", str, "", "runs", "Search"),
     Param("kind", list, (), "runs", "Kind", ("measured", "replay", "sweep", "imported_summary")),
@@ -203,6 +215,7 @@ _TABLE: tuple[Param, ...] = (
         "There is no built-in threshold.",
     ),
     Param("split", str, "ttft", "verdict", "Gap of the mean", metrics.HEADLINE_METRICS, words=_METRIC_WORDS),
+    Param("split_of", str, "replay", "verdict", "Of", CANDIDATES, by_data=True),
     Param(
         "only",
         str,
@@ -249,9 +262,19 @@ _TABLE: tuple[Param, ...] = (
         help="The others are held against the first: its definitions decide what can stand beside it",
         high=metrics.MAX_TOOLS,
         pattern=RUN_ID,
+        by_data=True,
     ),
-    Param("src", str, "", "source", "Run", pattern=RUN_ID, help="A run of any kind, summaries without rows included"),
-    Param("src_series", str, "", "source", "Over time"),
+    Param(
+        "src",
+        str,
+        "",
+        "source",
+        "Run",
+        pattern=RUN_ID,
+        help="A run of any kind, summaries without rows included",
+        by_data=True,
+    ),
+    Param("src_series", str, "", "source", "Over time", by_data=True),
     Param("src_find", str, "", "source", "Search the figures"),
     Param("tools_metric", str, "ttft", "tools", "Distribution of", metrics.TOOL_METRICS, words=_METRIC_WORDS),
     Param(
@@ -281,7 +304,15 @@ _TABLE: tuple[Param, ...] = (
     ),
     Param("pass_from", float, 0.0, "passes", "From, s", low=-1e6, high=1e7),
     Param("pass_span", float, 20.0, "passes", "Length, s", low=1, high=1e6),
-    Param("pass_rank", str, "", "passes", "Worker and rank", help="Of runs with several; others show what they have"),
+    Param(
+        "pass_rank",
+        str,
+        "",
+        "passes",
+        "Worker and rank",
+        help="Of runs with several; others show what they have",
+        by_data=True,
+    ),
     _scale("pass_y", "passes"),
     Param(
         "tim_run",
@@ -291,6 +322,7 @@ _TABLE: tuple[Param, ...] = (
         "Measured passes of",
         pattern=RUN_ID,
         help="The run whose passes the sources are held against; a sweep covers more than a run does",
+        by_data=True,
     ),
     Param(
         "tim_with",
@@ -302,12 +334,12 @@ _TABLE: tuple[Param, ...] = (
         pattern=SOURCE_NAME,
         help="Analytic for a part of the presets, and anchors and tables of the store",
     ),
-    Param("tim_model", str, "", "timing", "Model of the analytic sources", pattern=PRESET_NAME),
+    Param("tim_model", str, "", "timing", "Model of the analytic sources", pattern=PRESET_NAME, by_data=True),
     Param("tim_tp", int, 1, "timing", "Their GPUs (tp)", low=1, high=1024),
-    Param("tim_anchor", str, "", "timing", "Axes of", pattern=PRESET_NAME, help="An anchor of the store"),
+    Param("tim_anchor", str, "", "timing", "Axes of", pattern=PRESET_NAME, help="An anchor of the store", by_data=True),
     _scale("tim_y", "timing", "linear"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
-    Param("conv", str, "", "cache_events", "Conversation"),
+    Param("conv", str, "", "cache_events", "Conversation", by_data=True),
     Param(
         "ladder_number",
         str,
@@ -317,7 +349,7 @@ _TABLE: tuple[Param, ...] = (
         tuple(metrics.LADDER_NUMBERS),
         words=metrics.LADDER_NUMBERS,
     ),
-    Param("ladder_check", str, "", "ladder", "Check"),
+    Param("ladder_check", str, "", "ladder", "Check", by_data=True),
     Param("ladder_pass", int, -1, "ladder", "Pass (choose one above)", low=-1, high=1e9),
     Param(
         "align_tol",
@@ -329,7 +361,7 @@ _TABLE: tuple[Param, ...] = (
         low=0,
         high=100,
     ),
-    Param("align_rung", str, "1", "alignment", "Rung", tuple(_RUNG_WORDS), words=_RUNG_WORDS),
+    Param("align_rung", str, "1", "alignment", "Rung", tuple(_RUNG_WORDS), words=_RUNG_WORDS, by_data=True),
     Param("align_ahead", bool, False, "alignment", "Show figures that are not to be read yet"),
     Param("align_part", str, "", "alignment", "Part", help="Of the measured run, by preset", pattern=PRESET_NAME),
     Param("align_model", str, "", "alignment", "Model", help="Of the measured run, by preset", pattern=PRESET_NAME),
@@ -344,7 +376,15 @@ _TABLE: tuple[Param, ...] = (
         ("input_tokens", "turn_index", "role"),
         words={"input_tokens": "input length", "turn_index": "turn depth"},
     ),
-    Param("turn", str, "", "request", "Source-turn", help="Conversation and turn, as in s0003/2; type or choose"),
+    Param(
+        "turn",
+        str,
+        "",
+        "request",
+        "Source-turn",
+        help="Conversation and turn, as in s0003/2; type or choose",
+        by_data=True,
+    ),
     Param("turn_by", str, "e2e", "request", "Largest difference in", REQUEST_METRICS, words=_METRIC_WORDS),
     Param(
         "base",
@@ -354,6 +394,7 @@ _TABLE: tuple[Param, ...] = (
         "Start from",
         pattern=RUN_ID,
         help="The run whose knobs are changed: a replay brings its timing model along",
+        by_data=True,
     ),
     Param(
         "fit",
@@ -362,6 +403,7 @@ _TABLE: tuple[Param, ...] = (
         "what_if",
         "Fit the timing on",
         help="Measured passes for a new timing model; without any, the model of the replay to start from is used",
+        by_data=True,
     ),
     Param("status", str, "all", "ledger", "Status", ("all", "open", "supported", "retracted")),
 )
@@ -379,15 +421,13 @@ def _knob_params() -> tuple[Param, ...]:
             knob.help,
             low=knob.low,
             high=knob.high,
+            by_data=True,
         )
         for knob in knobs.KNOBS
     )
 
 
 PARAMS: dict[str, Param] = {param.name: param for param in (*_TABLE, *_knob_params())}
-
-UPGRADERS: dict[int, Callable[[dict[str, list[str]]], dict[str, list[str]]]] = {}
-"""Version n -> the step that turns a link of version n into one of version n + 1. A step stays for ever."""
 
 
 @dataclass(frozen=True)
@@ -402,12 +442,15 @@ class View:
         return self.values.get(name, PARAMS[name].default)
 
     def query(self) -> list[tuple[str, str]]:
-        """Every shared parameter and every one of the page, explicitly; knobs only where they were set."""
+        """The version, and every value of the page that differs from the frozen defaults of that version."""
         pairs = [("v", str(VERSION))]
+        frozen = DEFAULTS[VERSION]
         for param in params_of(self.page):
-            if param.name.startswith(KNOB_PREFIX) and param.name not in self.values:
-                continue  # its default is the base run's own value, and the link names that run by content
-            pairs += [(param.name, text) for text in param.texts(self[param.name])]
+            if param.name not in self.values:
+                continue
+            texts = param.texts(self.values[param.name])
+            if param.name not in frozen or texts != param.texts(frozen[param.name]):
+                pairs += [(param.name, text) for text in texts]
         return pairs
 
     def link(self, base: str = "") -> str:

@@ -7,6 +7,7 @@ point, so they keep their values when the page changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -29,6 +30,7 @@ from engine.stores import default_stores as default_roots
 NOT_VIEW = ("job", "embed", "embed_options")
 """Parameters of an address that are no part of the view."""
 PAGES_FOLDER = Path(__file__).parent / "pages"
+_UNKNOWN = object()
 
 
 def roots() -> list[Path]:
@@ -72,6 +74,8 @@ def control(name: str, *, options: Sequence[str] | None = None, default: Any = N
     """
     param = PARAMS[name]
     value = param.default if default is None else default
+    if name.startswith(view.KNOB_PREFIX):
+        st.session_state.setdefault("_as_base", {})[name] = value
     common: dict[str, Any] = {"key": name, "help": param.help or None, "bind": "query-params"} | options_
     label = common.pop("label", param.label)
     choices = list(options if options is not None else param.choices)
@@ -106,6 +110,8 @@ def open_link(page: str) -> None:
     query = {name: st.query_params.get_all(name) for name in st.query_params}
     opened = view.from_query(page, query)
     st.session_state["_opened"] = True
+    if "v" in st.query_params:
+        del st.query_params["v"]  # the address bar goes on without a version: it leaves out what is the default now
     for name, value in opened.values.items():
         if PARAMS[name].texts(value) != query.get(name):
             st.session_state[name] = value  # another spelling, or an older version of the link
@@ -218,6 +224,16 @@ def join_finished() -> bool:
     return False
 
 
+def cohort_link() -> None:
+    """A link to the Cohort page, which lists the requests that did not succeed."""
+    st.page_link(
+        PAGES_FOLDER / "cohort.py",
+        label="Outcomes",
+        icon=":material/checklist:",
+        help="Cohort: the requests that did not succeed, one by one",
+    )
+
+
 def request_link(turn: str, label: str = "") -> None:
     """A link to the Request page with a source-turn (``view.turn_key``) chosen; the pair bar stays as it is."""
     st.page_link(
@@ -247,13 +263,17 @@ def choose_measured(run_id: str) -> None:
 
 
 def current(page: str) -> View:
-    """The view on screen: what the controls of this page hold."""
+    """The view on screen: what the controls of this page hold.
+
+    A knob that is as its run to start from has it is left out: the view names that run by its content.
+    """
+    as_base = st.session_state.get("_as_base", {})
     values = {
         param.name: st.session_state[param.name]
         for param in view.params_of(page)
         if param.name in st.session_state and st.session_state[param.name] is not None
     }
-    return View(page, values)
+    return View(page, {name: value for name, value in values.items() if value != as_base.get(name, _UNKNOWN)})
 
 
 def remember_view(page: str) -> None:
@@ -274,7 +294,7 @@ def seen() -> View | None:
 
 
 def permalink(page: str) -> str:
-    """The link that restores the view on screen, every value explicit."""
+    """The link that restores the view on screen."""
     parts = urlsplit(st.context.url or "")
     return current(page).link(f"{parts.scheme}://{parts.netloc}" if parts.netloc else "")
 
@@ -309,6 +329,22 @@ def scope() -> tuple[Population, Estimator, Window]:
     state = {name: st.session_state.get(name, PARAMS[name].default) for name in names}
     population = Population(state["phase"], state["pop"], int(state["tol"]))
     return population, Estimator(state["est"]), Window(state["win"])
+
+
+def candidate(shown: Frame, name: str) -> Side:
+    """The candidate that a chart of one pair is about: by the control of ``name`` where there are several."""
+    if len(shown.replays) == 1:
+        return shown.replays[0]
+    by_role = {ROLES[at].name: one for at, one in _places(shown)}
+    if st.session_state.get(name) not in (None, *by_role):
+        st.session_state[name] = next(iter(by_role))  # that candidate left the bar
+    return by_role[control(name, options=list(by_role), default=next(iter(by_role)), width=150)]
+
+
+def _places(shown: Frame) -> list[tuple[int, Side]]:
+    """The replays with their places in the pair bar: absent ones leave theirs empty."""
+    chosen = list(st.session_state.get("r") or ())
+    return [(1 + chosen.index(one.run_id), one) for one in shown.replays]
 
 
 def need_requests(shown: Frame) -> None:
@@ -358,7 +394,7 @@ def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
         window,
         bool(st.session_state.get("ack", False)),
         dark(),
-        permalink(page),
+        partial(permalink, page),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,9 @@ def source_frame() -> tuple[Frame, Source]:
     population = Population(population.phase) if population.matched else population
     told = source(widgets.store(), chosen, population, estimator, window)
     side = Side(TOOLS[0], told.bundle, said=told.tool)
-    return Frame(side, (), population, estimator, window, True, widgets.dark(), widgets.permalink("source")), told
+    return Frame(
+        side, (), population, estimator, window, True, widgets.dark(), partial(widgets.permalink, "source")
+    ), told
 
 
 def box(told: Source) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import streamlit as st
 
 from dashboard import widgets
@@ -44,7 +46,7 @@ def tool_frame() -> tuple[Frame, SideBySide]:
         st.caption("No request is joined across tools: matched populations are taken whole here.")
     made = side_by_side(widgets.store(), usable, population, estimator, window)
     sides = tuple(_side(made, place) for place in range(len(made.runs)))
-    link = widgets.permalink("tools")
+    link = partial(widgets.permalink, "tools")
     return Frame(sides[0], sides[1:], made.population, estimator, window, True, widgets.dark(), link), made
 
 

@@ -185,7 +185,7 @@ def record(
 
 
 def saved_view(link: str) -> str:
-    """What is kept of the permalink of a view: ``page?query`` with every value explicit.
+    """What is kept of the permalink of a view: ``page?query``, as a permalink has them.
 
     Raises:
         GapscopeError: no such page, a version that is not known, values that cannot be used, or no run named.

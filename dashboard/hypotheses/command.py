@@ -12,7 +12,7 @@ EXAMPLES = """\
 examples:
   gapscope hypothesis open "Mixed passes are priced too low" \\
       --prediction "with measured pass durations the TTFT gap closes; if it stays, this is wrong" --layer timing
-  gapscope hypothesis evidence h3f9c01ab "/ladder?v=1&m=...&r=..." --note "rung 3 to 4 holds most of the gap"
+  gapscope hypothesis evidence h3f9c01ab "/ladder?v=2&m=...&r=..." --note "rung 3 to 4 holds most of the gap"
   gapscope hypothesis support h3f9c01ab --residual "a tenth of the tail"
   gapscope hypothesis retract h3f9c01ab "the gap stays with measured durations"
   gapscope hypothesis list --status open

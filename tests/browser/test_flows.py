@@ -116,8 +116,7 @@ def test_the_permalink_opens_the_same_view_elsewhere(
     link = page.locator("[data-testid=stPopoverBody] code").inner_text().replace("\n", "")
     page.keyboard.press("Escape")
     told = parse_qs(urlsplit(link).query)
-    assert told["v"] == ["1"]
-    assert (told["m"], told["metric"], told["phase"], told["pct_x"]) == ([pair[0]], ["E2E"], ["profile"], ["log"])
+    assert told == {"v": ["2"], "m": [pair[0]], "r": [pair[1]], "metric": ["E2E"], "curve": ["percentiles"]}
     assert "/" not in urlsplit(link).query.replace("%2F", "/")
     other = browser.new_context()
     opened = other.new_page()

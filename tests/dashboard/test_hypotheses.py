@@ -78,7 +78,7 @@ def test_evidence_on_the_default_page_names_it(tmp_path: Path) -> None:
     (event,) = record(
         [tmp_path], "evidence", opened(tmp_path), link=View("verdict", {"m": RUN}).link("http://h")
     ).evidence
-    assert event.view.startswith("verdict?v=1&m=" + RUN)
+    assert event.view.startswith("verdict?v=2&m=" + RUN)
     assert from_link(event.view).page == "verdict"
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import ast
+import json
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard import view
+from dashboard.link_versions import spelled_out
 from dashboard.view import PAGES, PARAMS, SHARED, Param, View, from_link, from_query, params_of
 from engine.errors import GapscopeError
 
 SOURCES = ["analytic:h100-sxm", "anchor:fpm_sweep", "table:qwen3#2", "anchor:a.b"]
+LINKS = Path(__file__).parent / "golden" / "links.json"
 M, R = "ample8-0123456789ab", "ample8_replay-fedcba987654"
 
 
@@ -48,29 +55,75 @@ def test_a_link_restores_the_view(shown: View) -> None:
     assert again.page == shown.page
     assert again.ignored == ()
     for param in params_of(shown.page):
-        expected = shown[param.name]
-        assert again[param.name] == (list(expected) if param.type is list else expected), param.name
+        told, expected = again[param.name], shown[param.name]
+        assert (list(told) == list(expected)) if param.type is list else (told == expected), param.name
 
 
-def test_a_link_writes_every_value_and_its_version() -> None:
-    query = dict(View("percentiles", {"m": M, "r": [R]}).query())
-    assert query["v"] == "1"
-    for param in params_of("percentiles"):
-        assert param.type is list or param.name in query, param.name
+def test_a_link_says_its_version_and_what_differs_from_the_defaults() -> None:
+    shown = View("percentiles", {"m": M, "r": [R], "metric": "tpot", "pop": "complete", "top": 10, "pin": False})
+    assert shown.query() == [("v", "2"), ("m", M), ("r", R), ("metric", "TPOT")]
     assert not any(name.startswith("k_") for name in dict(View("what_if").query()))
 
 
-def test_links_of_the_first_version_stay_readable() -> None:
-    """Never change these: they are in people's review comments."""
-    shown = from_link(
-        f"http://127.0.0.1:8501/percentiles?v=1&m={M}&r={R}&pop=matched+source-turns&tol=16&phase=warm-up"
-        "&est=nearest+rank&win=observed+span&ack=true&metric=TPOT&curve=tail&pct_x=linear&by=turn+depth&top=5"
-    )
+@pytest.mark.parametrize("kept", json.loads(LINKS.read_text()), ids=lambda kept: f"v{kept['version']}-{kept['page']}")
+def test_links_of_every_version_stay_readable(kept: dict[str, Any]) -> None:
+    """Never change what is in that file: such links are in people's review comments. New versions add theirs."""
+    shown = from_link(kept["link"])
+    assert parse_qs(urlsplit(kept["link"]).query)["v"] == [str(kept["version"])]
     assert shown.ignored == ()
-    assert dict(shown.values) == {
-        "m": M, "r": [R], "pop": "matched", "tol": 16, "phase": "warmup", "est": "nearest_rank", "win": "observed_span",
-        "ack": True, "metric": "tpot", "curve": "tail", "pct_x": "linear", "by": "turn_index", "top": 5,
-    }  # fmt: skip
+    assert shown.page == kept["page"]
+    assert {name: shown[name] for name in kept["values"]} == kept["values"]
+
+
+def test_links_of_every_version_are_kept() -> None:
+    kept = [link["version"] for link in json.loads(LINKS.read_text())]
+    assert set(kept) == set(range(1, view.VERSION + 1))
+    assert set(view.UPGRADERS) == set(range(1, view.VERSION))
+    assert set(view.DEFAULTS) == set(range(2, view.VERSION + 1))
+
+
+def test_a_link_of_the_present_version_is_written_as_it_is_kept() -> None:
+    present = [kept for kept in json.loads(LINKS.read_text()) if kept["version"] == view.VERSION]
+    for kept in present:
+        shown = from_link(kept["link"])
+        assert shown.link("http://127.0.0.1:8501") == kept["link"]
+
+
+def test_a_default_changes_only_with_a_version() -> None:
+    """A parameter that is new joins the table; one that changed needs a version (dashboard/link_versions.py)."""
+    frozen = view.DEFAULTS[view.VERSION]
+    present = {p.name: list(p.default) if p.type is list else p.default for p in PARAMS.values() if not p.by_data}
+    assert present == frozen
+
+
+def test_what_has_a_default_of_its_own_on_a_page_is_always_in_a_link() -> None:
+    """A control whose default is chosen from the data says its value: another store would choose another."""
+    folder = Path(view.__file__).parent
+    calls = [
+        node
+        for path in folder.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("control", "widgets.control")
+    ]
+    named = {
+        ast.literal_eval(call.args[0])
+        for call in calls
+        if any(word.arg == "default" for word in call.keywords) and isinstance(call.args[0], ast.Constant)
+    }
+    assert {"m", "r", "conv", "turn", "base", "fit", "tools", "src"} <= named
+    assert [name for name in sorted(named) if not PARAMS[name].by_data] == []
+
+
+def test_spelled_out_defaults_hold_a_link_when_a_default_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    changed = view.DEFAULTS[2] | {"est": "nearest_rank", "kind": ["measured"]}
+    monkeypatch.setattr(view, "VERSION", 3)
+    monkeypatch.setitem(view.DEFAULTS, 3, changed)
+    monkeypatch.setitem(view.UPGRADERS, 2, spelled_out(2))
+    monkeypatch.setitem(PARAMS, "est", replace(PARAMS["est"], default="nearest_rank"))
+    assert from_link(f"http://h/runs?v=2&m={M}&r=")["est"] == "linear"
+    assert from_link(f"http://h/runs?v=2&m={M}&r=")["kind"] == []
+    assert from_link(f"http://h/runs?v=1&m={M}&r=")["est"] == "linear"
+    assert from_link(f"http://h/runs?v=3&m={M}&r=")["est"] == "nearest_rank"
 
 
 def test_a_choice_is_read_by_its_name_and_by_its_words() -> None:
@@ -84,11 +137,11 @@ def test_no_candidate_is_not_the_default_candidate() -> None:
 
 
 def test_the_default_page_lives_at_the_root() -> None:
-    assert View("verdict").link("http://h/").startswith("http://h/?v=1")
+    assert View("verdict").link("http://h/") == "http://h/?v=2"
     assert from_link("http://h/?v=1").page == "verdict"
 
 
-@pytest.mark.parametrize("text", ["2", "17", "999"])
+@pytest.mark.parametrize("text", ["3", "17", "999"])
 def test_a_newer_link_is_refused_with_both_versions(text: str) -> None:
     with pytest.raises(GapscopeError, match=rf"version {text}.*up to version {view.VERSION}"):
         from_query("runs", {"v": [text]})
