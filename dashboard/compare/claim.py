@@ -82,6 +82,15 @@ def claim(
     return sentences
 
 
+def brief(sentences: Sequence[str]) -> str:
+    """The claim in one line: what the gaps rest on and are, what is inside the noise, gates, and what is not shown.
+
+    ``sentences`` are those of :func:`claim`. The label stands beside it, and the identity with its counts.
+    """
+    kept = ("Over ", "Of ", "Not shown: ")
+    return " ".join(one for one in sentences if one.startswith(kept) or " compared numbers are " in one)
+
+
 def _two_measurements(diff: IdentityDiff, failed: Sequence[str]) -> str:
     """What two measured runs show that are no repeats: run-to-run variation and whatever else differs, named."""
     rules = [row.label for row in diff.rows if row.group == "definitions" and row.state == "differs"]

@@ -1,0 +1,158 @@
+"""A block for a review comment: verdict in one line, permalink, the identity of each run, and what was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dashboard.charts.answer import Answer
+from dashboard.charts.verdict import parse_gates
+from dashboard.compare import LABELS, compare
+from dashboard.compare.claim import brief
+from dashboard.frame import Frame, Side
+from dashboard.sharing.plain import grid, literal, markdown_table
+from dashboard.store import Store
+from dashboard.view import PARAMS
+from engine.definitions import differing
+from engine.errors import GapscopeError
+
+ROWS = 15
+"""Rows of a table in a comment: what was left out is said."""
+PROSE = ("reason",)
+"""Columns that only explain another one of the same table, row by row."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A chart or a table that a page shows. ``sides`` are the runs it is about, where not all of the frame."""
+
+    frame: Frame
+    key: str
+    title: str
+    answer: Answer
+    note: str = ""
+    sides: tuple[Side, ...] | None = None
+
+
+@dataclass
+class Shown:
+    """What a page drew in its last run, by the key of the chart: one that is drawn again replaces itself.
+
+    ``link`` gives the permalink of the page as its controls stand, ``contract`` the gates that they hold.
+    """
+
+    store: Store
+    page: str
+    link: Callable[[], str]
+    contract: Callable[[], str] = str
+    drawn: dict[str, Drawn] = field(default_factory=dict)
+
+    def tell(self, one: Drawn) -> None:
+        """Remember a chart or a table."""
+        self.drawn[one.key] = one
+
+    def page_comment(self, only: Callable[[str], bool] = lambda key: True) -> str:
+        """The page for a comment; ``only`` chooses among what it drew by the keys."""
+        chosen = [one for key, one in self.drawn.items() if only(key)]
+        if not chosen:
+            return f"**gapscope: {literal(self.page)}**\n\n[this view]({self.link()})\n"
+        frame = chosen[0].frame
+        return comment(
+            f"gapscope: {self.page}", frame, verdicts(frame, self.store, self.contract()), self.link(), chosen
+        )
+
+    def verdict_comment(self) -> str:
+        """The verdict alone: headline numbers and gates of the contract; all numbers where gaps are withheld."""
+        headline = any(key == "gaps" for key in self.drawn)
+        return self.page_comment(lambda key: key.startswith(("gaps", "gates") if headline else ("numbers", "gates")))
+
+    def chart_comment(self, one: Drawn) -> str:
+        """One chart or table for a comment."""
+        frame = one.frame
+        return comment("", frame, verdicts(frame, self.store, self.contract(), one.sides), self.link(), [one])
+
+
+def verdicts(
+    frame: Frame, store: Store, contract: str = "", sides: Sequence[Side] | None = None
+) -> list[tuple[Side, str]]:
+    """The bounded claim on each replay in one line, in plain text."""
+    found = []
+    for side in frame.replays:
+        if sides is None or side in sides:
+            found.append((side, verdict(frame, store, side, contract)))
+    return found
+
+
+def verdict(frame: Frame, store: Store, side: Side, contract: str = "") -> str:
+    """The bounded claim on one replay in one line, in plain text; why there is none, where there is none."""
+    if side.regime and not frame.acknowledged:
+        names = ", ".join(diff.label for diff in side.regime)
+        return f"Not like for like ({names}): gaps are withheld."
+    try:
+        gates, ids = parse_gates(contract), (frame.measured.run_id, side.run_id)
+        return brief(compare(store, *ids, frame.population, frame.estimator, frame.window, gates).claim)
+    except GapscopeError as error:
+        return f"No verdict: {error}"
+
+
+def comment(title: str, frame: Frame, told: Sequence[tuple[Side, str]], link: str, drawn: Iterable[Drawn]) -> str:
+    """The whole block; everything that a run says in it is plain text."""
+    drawn = list(drawn)
+    sides = drawn[0].sides if len(drawn) == 1 and drawn[0].sides else frame.sides
+    parts = [f"**{literal(title)}**"] if title else []
+    parts += [f"{literal(_label(side))}: {literal(words)}" for side, words in told]
+    parts += [f"[This view]({link})"] if link else []
+    parts += [identities(frame, sides, drawn[0].answer.n if len(drawn) == 1 else None), scope(frame)]
+    for one in drawn:
+        parts += [f"**{literal(one.title)}**", table_of(one.answer)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _label(side: Side) -> str:
+    return f"{side.run_id} ({LABELS[side.label]})" if side.label else side.run_id
+
+
+def identities(frame: Frame, sides: Sequence[Side], n: Mapping[str, int | None] | None = None) -> str:
+    """Who stands in the comment: run, place, label, fields that differ and are unknown, n where a chart rests on it."""
+    counts = n or {}
+    head = ["run", "is", "label", "identity", "coverage", *(["n"] if counts else [])]
+    rows = []
+    for side in sides:
+        identity, coverage = "", ""
+        if side is not frame.measured and side.label:
+            identity = f"{side.differing} differ ({len(side.regime)} of the regime), {side.unknown} unknown"
+            rules = differing(frame.measured.bundle.identity, side.bundle.identity)
+            identity += f"; other definitions: {'; '.join(rules)}" if rules else ""
+        if side.bundle.kind == "replay":
+            share = side.coverage
+            coverage = "not recorded" if share is None else f"{100 * share:.1f} % of modelled time"
+        row = [side.run_id, side.place, LABELS.get(side.label, ""), identity, coverage]
+        if counts:
+            count = counts.get(side.run_id)
+            row.append("–" if count is None else f"{count:,}")
+        rows.append(row)
+    return grid(head, rows, [name == "n" for name in head])
+
+
+def scope(frame: Frame) -> str:
+    """Population, estimator and window in a line of Markdown."""
+    return literal(
+        f"Population: {frame.population.words}. Estimator: {PARAMS['est'].say(frame.estimator)}. "
+        f"Window of rates: {PARAMS['win'].say(frame.window)}."
+    )
+
+
+def table_of(answer: Answer, rows: int = ROWS) -> str:
+    """The rows of an answer as a Markdown table with what was cut; a sentence where there are none."""
+    if answer.not_recorded:
+        return literal(answer.not_recorded)
+    if not answer.rows.num_rows:
+        return literal(answer.empty)
+    columns = [column for column in answer.columns if column.name not in PROSE]
+    lines = [markdown_table(answer.rows.slice(0, rows), columns)]
+    total = answer.rows.num_rows
+    if total > rows or answer.truncated:
+        more = ", and the answer itself was cut there" if answer.truncated else ""
+        lines.append(f"{min(rows, total):,} of {total:,} rows{more}.")
+    lines += [literal(answer.partly)] if answer.partly else []
+    return "\n\n".join(lines)
