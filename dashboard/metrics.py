@@ -54,7 +54,13 @@ PHASES: dict[str, tuple[str, ...]] = {
     "profile": ("profile",),
     "warmup": ("warmup",),
     "all": ("primer", "warmup", "profile"),
+    "primer": ("primer",),
+    "grace": ("grace",),
+    "drain": ("drain",),
+    "cooldown": ("cooldown",),
 }
+"""Phases that numbers can be about, by those of the dispatch of their requests. From grace on nothing is dispatched, and
+numbers are those of passes."""
 SUBSETS: dict[str, str] = {
     "complete": "every request",
     "root": "requests of root conversations",

@@ -11,6 +11,7 @@ import numpy as np
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure
+from dashboard.charts.phases import TIME, shaded
 from dashboard.frame import Frame
 from dashboard.queries import cache, reuse
 from dashboard.queries.ranges import capture_span
@@ -43,13 +44,14 @@ def history(frame: Frame, store: Store, conversation: str) -> tuple[Answer, Figu
     results = [(side, cache.block_history(store, side.run_id, conversation)) for side in frame.sides]
     span = capture_span(store, *(side.run_id for side in frame.sides))
     found = [(side, result.rows()) for side, result in results if not result.not_recorded and len(result)]
-    x = Axis("s from profile start", range=_shown([rows for _, rows in found]))
+    x = Axis(TIME, range=_shown([rows for _, rows in found]))
     panels = []
     for side, rows in found:
         held = cache.block_lives(store, side.run_id, conversation).rows()
         traces = [_held(held, span.end_ns, frame.dark), *_marks(rows, frame.dark)]
         panels.append((side.role.name, figures.compose(traces, x, Axis("block of the prompt"), dark=frame.dark)))
     figure = figures.small_multiples(panels, columns=1, height=250) if panels else {"data": [], "layout": {}}
+    shaded(frame, figure)
     columns = [
         Column("time_s", "Time (s)", "%.3f"),
         Column("kind", "Event"),

@@ -10,7 +10,7 @@ import pyarrow as pa
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
-from dashboard.charts.verdict import WITHHELD
+from dashboard.charts.number_table import WITHHELD
 from dashboard.compare import judged_change
 from dashboard.compare.boundaries import BOUNDARIES, Boundaries, Change, Choice, Group
 from dashboard.frame import Frame, Side

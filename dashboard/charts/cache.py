@@ -8,21 +8,21 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dashboard.charts import figures, verdict
+from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
-from dashboard.compare import compare_number
+from dashboard.charts.number_table import number_rows, table
+from dashboard.charts.phases import TIME, shaded
 from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
 from dashboard.queries import cache
-from dashboard.queries.identity import repeats
 from dashboard.queries.passes import ranks
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.store import Result, Store
 
 KINDS = ("hit", "store", "evict", "preempt")
 RESTORE = "restore (host)"
-X = Axis("s from profile start")
+X = Axis(TIME)
 TURN = Axis("turn (the last holds all later ones)")
 NUMBERS = (
     "hit_ratio.tokens",
@@ -49,12 +49,9 @@ USES = {
 """What a computed or reused block is to the run: docs/metrics.md."""
 
 
-def numbers(frame: Frame, store: Store, side: Side, n: Mapping[str, int | None]) -> Answer:
-    """Reuse on both sides with gap and noise, and preemptions and latency beside it."""
-    pair = (frame.measured.run_id, side.run_id)
-    others = tuple(other for other in repeats(store, pair[0]) if other != pair[1])
-    rows = [compare_number(store, pair, Key.parse(name), frame.population, frame.estimator, others) for name in NUMBERS]
-    return verdict.table(frame, store, side, rows, n)
+def numbers(frame: Frame, store: Store, n: Mapping[str, int | None]) -> Answer:
+    """Reuse on every side with gap and noise, and preemptions and latency beside it."""
+    return table(frame, store, number_rows(frame, store, [Key.parse(name) for name in NUMBERS]), n)
 
 
 def hit_ratio(frame: Frame, store: Store, n: dict[str, int | None]) -> tuple[Answer, Figure]:
@@ -92,7 +89,7 @@ def hit_ratio(frame: Frame, store: Store, n: dict[str, int | None]) -> tuple[Ans
         "Reused prompt tokens / prompt tokens over successful requests, first admissions only. Whole blocks: over the "
         "tokens that whole blocks can serve, which takes out the effect of the last block."
     )
-    return stack(by_turn, columns, n, words), figures.small_multiples(panels, columns=2, height=260)
+    return stack(by_turn, columns, n, words), shaded(frame, figures.small_multiples(panels, columns=2, height=260))
 
 
 def events(frame: Frame, store: Store) -> tuple[Answer, Figure]:
@@ -114,7 +111,7 @@ def events(frame: Frame, store: Store) -> tuple[Answer, Figure]:
         Column("p50_age_ms", "Median age (ms)", "%.0f", "time since the block was last used"),
     ]
     n = {s.run_id: None if r.not_recorded else sum(row["events"] for row in r.rows()) for s, r in totals}
-    return stack(totals, columns, n), figures.small_multiples(panels, columns=2, height=190)
+    return stack(totals, columns, n), shaded(frame, figures.small_multiples(panels, columns=2, height=190))
 
 
 def _past(kind: str) -> str:
@@ -142,7 +139,7 @@ def pool(frame: Frame, store: Store) -> tuple[Answer, Figure]:
         ]
         panels.append((title + of, figures.lines(series, X, Axis("blocks"), dark=frame.dark)))
     n = {side.run_id: side.bundle.rows("passes") for side in frame.sides}
-    return stack(results, n=n), figures.small_multiples(panels, height=210)
+    return stack(results, n=n), shaded(frame, figures.small_multiples(panels, height=210))
 
 
 def links(frame: Frame, store: Store) -> Answer:
@@ -229,7 +226,7 @@ def recompute(frame: Frame, store: Store, n: Mapping[str, int | None]) -> tuple[
         "of the requests of the population, whatever became of them; blocks without a request are left out. TTFT: of "
         "those that succeeded."
     )
-    return stack(by_turn, columns, n, words), figures.small_multiples(panels, columns=3, height=220)
+    return stack(by_turn, columns, n, words), shaded(frame, figures.small_multiples(panels, columns=3, height=220))
 
 
 def _rates(

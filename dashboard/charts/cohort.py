@@ -7,19 +7,18 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from dashboard.charts import figures, style, verdict
+from dashboard.charts import figures, phases, style
 from dashboard.charts.answer import Answer, Column, answer, stack
 from dashboard.charts.figures import Axis, Figure, Series
-from dashboard.compare import compare_number
+from dashboard.charts.number_table import number_rows, table
 from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side
-from dashboard.queries import cohort
-from dashboard.queries.identity import repeats
+from dashboard.queries import cohort, outcomes
 from dashboard.queries.ranges import Span, capture_span, few_ends, without_end
 from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
 
-OUTCOMES = ("attempted", "ok", "error", "rejected", "canceled", "in_flight")
+_LEDGER = ("attempted", "ok", "error", "rejected", "canceled", "in_flight")
 
 
 def successes(frame: Frame, store: Store) -> dict[str, int | None]:
@@ -39,23 +38,51 @@ def ledger(frame: Frame, store: Store) -> tuple[Answer, list[str]]:
         problems += [f"{side.role.name} {side.run_id}: {problem}" for problem in found.problems]
         sql.append(f"-- {side.role.name}\n{found.result.sql}")
         for row in found.rows:
-            rows.append({"side": side.role.name, "phase": row.phase, **{name: getattr(row, name) for name in OUTCOMES}})
+            rows.append({"side": side.role.name, "phase": row.phase, **{name: getattr(row, name) for name in _LEDGER}})
         rows.append(
             {
                 "side": side.role.name,
                 "phase": "total",
-                **{name: sum(getattr(row, name) for row in found.rows) for name in OUTCOMES},
+                **{name: sum(getattr(row, name) for row in found.rows) for name in _LEDGER},
                 "never_issued": found.never_issued,
                 "in_graph": found.in_graph,
             }
         )
-    names = ("side", "phase", *OUTCOMES, "never_issued", "in_graph")
-    table = pa.table({name: [row.get(name) for row in rows] for name in names})
+    names = ("side", "phase", *_LEDGER, "never_issued", "in_graph")
+    counted = pa.table({name: [row.get(name) for row in rows] for name in names})
     columns = [Column("side", "Side", pinned=True), Column("phase", "Phase of dispatch", pinned=True)]
     columns += [Column(name, name.replace("_", " "), "%d") for name in names[2:]]
     n = {side.run_id: side.bundle.rows("requests") for side in frame.sides}
     words = "attempted = ok + error + rejected + canceled + in flight; in graph = attempted + never issued"
-    return Answer(table, "\n\n".join(sql), columns, n, words), problems
+    return Answer(counted, "\n\n".join(sql), columns, n, words), problems
+
+
+def not_ok(frame: Frame, store: Store) -> Answer:
+    """Requests dispatched in the phase that are no plain successes, one by one, on every side."""
+    results = [(side, outcomes.not_ok(store, side.run_id, frame.population.phase)) for side in frame.sides]
+    columns = [
+        Column("turn", "Source-turn", pinned=True),
+        Column("outcome", "Outcome"),
+        Column("error_type", "Error"),
+        Column("tool_status", "The tool's word"),
+        Column("phase", "Phase"),
+        Column("agent_depth", "Depth", "%d"),
+        Column("lane", "Lane", "%d"),
+        Column("dispatched_s", "Dispatched (s)", "%.2f"),
+        Column("took_ms", "Took (ms)", "%.0f"),
+        Column("input_tokens", "Input (tokens)", "%d"),
+        Column("requested_output_tokens", "Output asked for (tokens)", "%d"),
+        Column("output_tokens", "Output (tokens)", "%d"),
+        Column("request_id", "Request"),
+    ]
+    told = stack(results, columns, _rows(results), "Every class but plain successes; n: rows listed.")
+    full = [side.role.name for side, r in results if len(r) == outcomes.MOST_LISTED]
+    said = f"Of {', '.join(full)} the first {outcomes.MOST_LISTED} by dispatch are listed." if full else ""
+    return replace(
+        told,
+        empty="Every request dispatched in this phase succeeded, with content, on every side.",
+        partly=f"{told.partly} {said}".strip(),
+    )
 
 
 def over_time(frame: Frame, store: Store, bins: int = 80) -> tuple[Answer, Figure]:
@@ -74,12 +101,13 @@ def over_time(frame: Frame, store: Store, bins: int = 80) -> tuple[Answer, Figur
             for side, result in results
             if not result.not_recorded and not (column == "in_flight" and result.table[column].null_count)
         ]
-        x, y = Axis("s from profile start"), Axis(title)
+        x, y = Axis(phases.TIME), Axis(title)
         panels.append((title, figures.lines(series, x, y, dark=frame.dark, step=True)))
     n = {side.run_id: None if r.not_recorded else side.bundle.rows("requests") for side, r in results}
     rows = stack(results, n=n)
     said = [f"{side.role.name}: {words}" for side, result in results if (words := _without_end(result))]
-    return replace(rows, partly=" ".join([rows.partly, *said]).strip()), figures.small_multiples(panels)
+    figure = phases.shaded(frame, figures.small_multiples(panels))
+    return replace(rows, partly=" ".join([rows.partly, *said]).strip()), figure
 
 
 def _without_end(result: Result) -> str:
@@ -92,16 +120,10 @@ def _without_end(result: Result) -> str:
     return without_end(unknown, "curve") + "." if unknown else ""
 
 
-def sizes(frame: Frame, store: Store, side: Side, n: dict[str, int | None]) -> Answer:
-    """Rates in the chosen window and requests in flight on both sides, with gap, noise and state."""
-    pair = (frame.measured.run_id, side.run_id)
-    others = tuple(run_id for run_id in repeats(store, pair[0]) if run_id != side.run_id)
+def sizes(frame: Frame, store: Store, n: dict[str, int | None]) -> Answer:
+    """Rates in the chosen window and requests in flight on every side, with gap, noise and state."""
     keys = [Key(name, frame.window.value) for name in ("request_rate", "output_rate", "total_rate")]
-    rows = [
-        compare_number(store, pair, key, frame.population, frame.estimator, others)
-        for key in (*keys, Key("in_flight", "observed"))
-    ]
-    return verdict.table(frame, store, side, rows, n)
+    return table(frame, store, number_rows(frame, store, [*keys, Key("in_flight", "observed")]), n)
 
 
 def lane_spans(frame: Frame, store: Store, start_s: float, length_s: float) -> tuple[Answer, Figure]:
@@ -114,9 +136,10 @@ def lane_spans(frame: Frame, store: Store, start_s: float, length_s: float) -> t
             continue
         lane = result.array("lane").astype(float)
         spans.append((side.role, side.name, lane, result.array("dispatched_ns") / 1e9, result.array("until_ns") / 1e9))
-    x = Axis("s from profile start", range=(start_s, start_s + length_s))
+    x = Axis(phases.TIME, range=(start_s, start_s + length_s))
     figure = figures.gantt(spans, x, Axis("lane"), dark=frame.dark)
     figure["layout"]["yaxis"] |= {"dtick": 1, "showgrid": False}
+    phases.shaded(frame, figure)
     return stack(results, n=_rows(results)), figure
 
 

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pyarrow as pa
 
-from dashboard.charts import figures, verdict
+from dashboard.charts import figures, number_table
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
-from dashboard.compare import compare_number, judged_change
+from dashboard.compare import judged_change
 from dashboard.compare.numbers import Key
 from dashboard.compare.rows import refused
 from dashboard.frame import Frame, Side, header
-from dashboard.metrics import STATISTICS, Metric
+from dashboard.metrics import Metric
 from dashboard.queries import percentiles
 from dashboard.queries.identity import repeats
 from dashboard.queries.percentiles import Bucket
@@ -104,17 +104,11 @@ def _positive(found: Sequence[tuple[Side, Sample]]) -> bool:
     return all(not one.n or one.values[one.n // 20] > 0 for _, one in found)
 
 
-def table(frame: Frame, store: Store, metric: Metric, side: Side, found: Sequence[tuple[Side, Sample]]) -> Answer:
-    """Statistics of both sides with gap, noise and state."""
-    pair = (frame.measured.run_id, side.run_id)
-    others = tuple(run_id for run_id in repeats(store, pair[0]) if run_id != side.run_id)
-    rows = [
-        compare_number(store, pair, Key(metric.name, name), frame.population, frame.estimator, others)
-        for name in SHOWN
-        if name in STATISTICS
-    ]
+def table(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side, Sample]]) -> Answer:
+    """Statistics of every side with gap, noise and state."""
+    keys = [Key(metric.name, name) for name in SHOWN]
     n = {one.run_id: held.n for one, held in found}
-    return verdict.table(frame, store, side, rows, n)
+    return number_table.table(frame, store, number_table.number_rows(frame, store, keys), n)
 
 
 def by_property(frame: Frame, store: Store, metric: Metric, by: str, log: bool) -> tuple[Answer, Figure]:
@@ -175,41 +169,52 @@ def _of(held: Mapping[str, Bucket], labels: Sequence[str], name: str) -> np.ndar
     return np.array([np.nan if number is None else number for number in found], dtype=np.float64)
 
 
-def tail(
-    frame: Frame, store: Store, metric: Metric, side: Side, found: Sequence[tuple[Side, Sample]], top: int
-) -> Answer:
-    """How much of the gap between the means the largest requests make; its noise is what repeats show there."""
+def tail(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side, Sample]], top: int) -> Answer:
+    """How much of the gap between the means the largest requests make, for every candidate; its noise is what repeats
+    of the measured run show there."""
     held = {one.run_id: values for one, values in found}
-    left, right = held[frame.measured.run_id], held[side.run_id]
     tops = sorted({1, 5, 10, 20, 50, 100, top})
-    rows = tail_attribution(left, right, tops)
-    said = refused(store, frame.measured.run_id, side.run_id, metric.name)
-    withheld = bool(said) or (bool(side.regime) and not frame.acknowledged)
-    why = "not comparable" if said else verdict.WITHHELD
-    spreads = _tail_spreads(frame, store, metric, side, left, tops)
-    table_ = pa.table(
-        {
-            "top": [row.top for row in rows],
-            "share": [row.share_of_requests for row in rows],
-            "measured": [row.measured for row in rows],
-            "replay": [row.replay for row in rows],
-            "gap": pa.array([None if withheld else row.gap for row in rows], pa.float64()),
-            "share_of_gap": pa.array([None if withheld else row.share_of_gap for row in rows], pa.float64()),
-            "state": [why if withheld else judged_change(row.gap, spreads.get(row.top)) for row in rows],
-        }
-    )
+    rows: list[dict[str, object]] = []
+    apart = []
+    for side in frame.replays:
+        left = sample(store, frame.measured.run_id, metric, frame.population.for_side(side.run_id))
+        said = refused(store, frame.measured.run_id, side.run_id, metric.name)
+        apart += [f"{side.role.name.capitalize()} is not comparable: {said}"] if said else []
+        withheld = bool(said) or number_table.withheld(frame, side)
+        why = number_table.APART if said else number_table.WITHHELD
+        spreads = _tail_spreads(frame, store, metric, side, left, tops)
+        for row in tail_attribution(left, held[side.run_id], tops):
+            rows.append(
+                {
+                    "top": row.top,
+                    "side": side.role.name,
+                    "share": row.share_of_requests,
+                    "measured": row.measured,
+                    "replay": row.replay,
+                    "gap": None if withheld else row.gap,
+                    "share_of_gap": None if withheld else row.share_of_gap,
+                    "state": why if withheld else judged_change(row.gap, spreads.get(row.top)),
+                }
+            )
+    rows.sort(key=lambda row: row["top"])  # type: ignore[arg-type, return-value]
+    many = len(frame.replays) > 1
     columns = [
         Column("top", "Largest requests of the measured run", "%d"),
+        *([Column("side", "Compared")] if many else []),
         Column("share", "Share of requests", "percent"),
         Column("measured", f"They add to the mean, measured ({metric.unit})", "%.2f"),
-        Column("replay", f"The same share, replay ({metric.unit})", "%.2f"),
+        Column("replay", f"The same share, {'compared' if many else 'replay'} ({metric.unit})", "%.2f"),
         Column("gap", f"Part of the gap ({metric.unit})", "%+.2f"),
         Column("share_of_gap", "Share of the gap", "percent"),
         Column("state", "State"),
     ]
+    kinds = {
+        one.name: pa.int64() if one.format == "%d" else pa.float64() if one.format else pa.string() for one in columns
+    }
+    table_ = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()})
     words = "The mean is the area under the quantile curve, so the parts of the tail and of the body sum to its gap."
-    words = f"Not comparable: {said}" if said else words
-    return Answer(table_, "", columns, {frame.measured.run_id: left.n, side.run_id: right.n}, words)
+    n = {run_id: one.n for run_id, one in held.items()}
+    return Answer(table_, "", columns, n, words, partly=" ".join(apart))
 
 
 def _tail_spreads(

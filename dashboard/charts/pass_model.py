@@ -13,6 +13,7 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.charts.passes import WORDS, counts
+from dashboard.charts.phases import TIME, shaded
 from dashboard.frame import Frame, Side
 from dashboard.pricing import Priced, price, priced, timing_of
 from dashboard.queries import passes
@@ -118,13 +119,14 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
     for name in passes.CLASS_AXES:
         series = [line for side, held in found if len((line := _level(side, held, name, span)).x)]
         if series:
-            x = Axis("s from profile start", range=(span.start_ns / 1e9, span.end_ns / 1e9))
+            x = Axis(TIME, range=(span.start_ns / 1e9, span.end_ns / 1e9))
             drawn = figures.lines(series, x, Axis(ERROR, percent=True), dark=frame.dark, markers=True)
             for trace in drawn["data"]:
                 trace["marker"]["size"] = 4
             drawn["data"].insert(0, _zero(span, frame.dark))
             panels.append((WORDS[name], drawn))
     figure = figures.small_multiples(panels, columns=len(panels), height=260) if panels else {"data": [], "layout": {}}
+    shaded(frame, figure)
     rows = [row for side, held in found for row in _by_phase(side, held)]
     columns = [
         Column("side", "Side", pinned=True),

@@ -10,6 +10,7 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.charts.passes import PASS_COLUMNS, counts
+from dashboard.charts.phases import TIME, shaded
 from dashboard.frame import Frame
 from dashboard.queries import passes
 from dashboard.queries.ranges import Span, capture_span
@@ -73,7 +74,8 @@ def timeline(frame: Frame, store: Store, start_s: float, length_s: float, rank: 
     if shown:
         figure = figures.small_multiples(panels, columns=1, height=120)
         figure["layout"]["barmode"] = "stack"
-        figure = figures.one_axis(figure, "s from profile start", (start_s, start_s + length_s))
+        figure = figures.one_axis(figure, TIME, (start_s, start_s + length_s))
+        figure = shaded(frame, figure, every=True)
     n = {side.run_id: None if r.not_recorded else _count(r, one_by_one) for side, r in results}
     if one_by_one:
         words = "Each pass is a bar as wide as it lasts."
@@ -155,9 +157,7 @@ def spread(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
             Series(side.role, side.name, result.array("time_ns") / 1e9, _values(result, column))
             for side, result in shown
         ]
-        panels.append(
-            (title, figures.lines(series, Axis("s from profile start"), Axis(title), dark=frame.dark, step=True))
-        )
+        panels.append((title, figures.lines(series, Axis(TIME), Axis(title), dark=frame.dark, step=True)))
     for side, result in shown:
         steps = result.array("steps").astype(np.float64)
         longest = float((result.array("longest_ns") * steps).sum())

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
-from dashboard.charts.verdict import DECIMALS, WITHHELD, sql_of
+from dashboard.charts.number_table import DECIMALS, WITHHELD, sql_of
 from dashboard.compare import Row
 from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Key
@@ -80,7 +80,7 @@ def repeat_table(frame: Frame, store: Store, side: Side, rows: Sequence[Row], n:
     ]
     words = "The interval is a bootstrap over the lanes of the run alone, so the repeat is a test of it."
     return Answer(
-        _table(told, REPEAT_COLUMNS), sql_of(frame, store, side, [row.key for row in rows]), REPEAT_COLUMNS, n, words
+        _table(told, REPEAT_COLUMNS), sql_of(frame, store, [side], [row.key for row in rows]), REPEAT_COLUMNS, n, words
     )
 
 
@@ -105,7 +105,7 @@ def standing_table(
     )
     return Answer(
         _table(told, STANDING_COLUMNS),
-        sql_of(frame, store, side, [row.key for row in rows]),
+        sql_of(frame, store, [side], [row.key for row in rows]),
         STANDING_COLUMNS,
         n,
         words,

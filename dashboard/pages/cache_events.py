@@ -5,7 +5,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import blocks, cache, reuse
+from dashboard.charts import blocks, cache, phases, reuse
 from dashboard.charts.answer import Answer
 from dashboard.charts.cohort import successes
 from dashboard.charts.draw import draw
@@ -26,14 +26,16 @@ def chosen(selection: Any, answer: Answer | None = None) -> str:
     return str(answer.rows.column("turn")[rows[0]].as_py()) if rows else ""
 
 
-draw(frame, "hit-ratio", "Token hit ratio", *cache.hit_ratio(frame, store, n))
-for side in frame.replays:
+bands = phases.said(frame)
+draw(
+    frame, "hit-ratio", "Token hit ratio", *cache.hit_ratio(frame, store, n), note=f"Over time: whole capture. {bands}"
+)
+if frame.replays:
     draw(
         frame,
-        f"numbers-{side.role.name}",
-        f"Reuse, preemptions and latency: {frame.measured.role.name} and {side.role.name}",
-        cache.numbers(frame, store, side, n),
-        sides=(frame.measured, side),
+        "numbers",
+        "Reuse, preemptions and latency, side by side",
+        cache.numbers(frame, store, n),
         height=260,
     )
 
@@ -54,13 +56,13 @@ draw(
     "recompute",
     "Recompute without reuse, reuse without recompute",
     *cache.recompute(frame, store, n),
-    note="Above: over the whole recording. Below: requests of the population.",
+    note=f"Above: over the whole recording. Below: requests of the population. {bands}",
 )
 title = "Blocks computed and reused, whole recording"
 draw(frame, "recompute-totals", title, cache.recompute_totals(frame, store), height=330)
-draw(frame, "events", "Cache events over time", *cache.events(frame, store))
-draw(frame, "pool", "KV pool over time", *cache.pool(frame, store))
-draw(frame, "links", "Blocks of events, and who moved them", cache.links(frame, store), height=260)
+draw(frame, "events", "Cache events over time, whole capture", *cache.events(frame, store), note=bands)
+draw(frame, "pool", "KV pool over time, whole capture", *cache.pool(frame, store), note=bands)
+draw(frame, "links", "Blocks of events, and who moved them, whole capture", cache.links(frame, store), height=260)
 
 known = blocks.conversations(frame, store)
 if known:

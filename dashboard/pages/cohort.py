@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import cohort
+from dashboard.charts import cohort, phases
 from dashboard.charts.draw import draw
 from dashboard.frame import escape
 
@@ -16,17 +16,31 @@ draw(frame, "ledger", "What became of every request, by phase of its dispatch", 
 for problem in problems:
     st.error(f"The ledger does not balance. {escape(problem)}")
 
-draw(frame, "in-flight", "Requests over time", *cohort.over_time(frame, store))
+lost = cohort.not_ok(frame, store)
+picked = draw(
+    frame,
+    "not-ok",
+    "Requests that are no plain successes, one by one",
+    lost,
+    note="Select a row for its link to the Request page." if lost.rows.num_rows else "",
+    height=240,
+    on_select="rerun",
+)
+for row in picked["selection"]["rows"] if picked else ():
+    if row < lost.rows.num_rows:
+        widgets.request_link(lost.rows.column("turn")[row].as_py())
+
+draw(
+    frame,
+    "in-flight",
+    "Requests over time, whole capture, every population",
+    *cohort.over_time(frame, store),
+    note=phases.said(frame),
+)
 
 n = cohort.successes(frame, store)
-for side in frame.replays:
-    draw(
-        frame,
-        f"sizes-{side.role.name}",
-        f"Rates and requests in flight: {frame.measured.role.name} and {side.role.name}",
-        cohort.sizes(frame, store, side, n),
-        sides=(frame.measured, side),
-    )
+if frame.replays:
+    draw(frame, "sizes", "Rates and requests in flight, side by side", cohort.sizes(frame, store, n))
 
 start, length = st.columns([1, 1], width=360)
 with start:
@@ -38,7 +52,7 @@ draw(
     "lanes",
     "Lanes over time: one bar per request, from dispatch to end",
     *cohort.lane_spans(frame, store, begin, span),
-    note="The gaps in a lane are think time, and waiting for children.",
+    note=f"The gaps in a lane are think time, and waiting for children. {phases.said(frame)}",
 )
 
 for side in frame.replays:

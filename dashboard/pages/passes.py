@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import pass_gap, pass_model, pass_time, passes
+from dashboard.charts import pass_gap, pass_model, pass_time, passes, phases
 from dashboard.charts.draw import draw
 
 frame, store = widgets.frame("passes"), widgets.store()
@@ -68,7 +68,8 @@ draw(
     "passes.",
 )
 rows, figure, words = pass_model.drift(frame, store)
-draw(frame, "drift", "Error of the timing model on the measured passes over time", rows, figure, note=words)
+words = f"{words} {phases.said(frame)}"
+draw(frame, "drift", "Error of the timing model on the measured passes, whole capture", rows, figure, note=words)
 
 with st.container(horizontal=True, vertical_alignment="bottom"):
     begin = widgets.control("pass_from", step=5.0, width=160)
@@ -76,7 +77,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     ranks = pass_time.ranks(frame, store)
     rank = widgets.control("pass_rank", options=["all", *ranks], default="all", width=160) if ranks else ""
 rows, figure, words = pass_time.timeline(frame, store, begin, length, rank)
-draw(frame, "timeline", "Batch composition over time", rows, figure, note=words)
+draw(frame, "timeline", "Batch composition over time", rows, figure, note=f"{words} {phases.said(frame)}")
 
 if ranks:
     draw(frame, "ranks", "Work and time by rank", pass_time.balance(frame, store))

@@ -29,13 +29,12 @@ draw(
     f"{chosen.label} ({chosen.unit}): {titles[kind]}",
     *distribution.curve(frame, store, chosen, found, kind, log),
 )
-for side in frame.replays:
+if frame.replays:
     draw(
         frame,
-        f"percentiles-{side.role.name}",
-        f"{chosen.label} ({chosen.unit}): {frame.measured.role.name} and {side.role.name}",
-        distribution.table(frame, store, chosen, side, found),
-        sides=(frame.measured, side),
+        "percentiles",
+        f"{chosen.label} ({chosen.unit}), side by side",
+        distribution.table(frame, store, chosen, found),
         height=280,
     )
 
@@ -52,13 +51,13 @@ draw(
 )
 
 top = widgets.control("top", width=160)
-for side in frame.replays:
+if frame.replays:
     draw(
         frame,
-        f"tail-{side.role.name}",
+        "tail",
         f"How much of the gap of the mean {chosen.label} the largest requests make",
-        distribution.tail(frame, store, chosen, side, found, top),
-        sides=(frame.measured, side),
+        distribution.tail(frame, store, chosen, found, top),
+        height=330,
     )
 draw(
     frame,

@@ -1,12 +1,14 @@
-"""Verdict: what this pair shows, what it does not, and by how much the numbers differ."""
+"""Verdict: what this pair shows, what it does not, and by how much the numbers differ; for every candidate."""
 
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import verdict, waterfall
+from dashboard.charts import number_table, verdict, waterfall
 from dashboard.charts.cohort import successes
+from dashboard.charts.copying import copy_button
 from dashboard.charts.draw import draw
 from dashboard.compare import compare
+from dashboard.compare.nearest import nearest_claim
 from dashboard.frame import escape
 from dashboard.metrics import HEADLINE_METRICS
 
@@ -16,6 +18,7 @@ if not frame.replays:
     st.stop()
 widgets.need_requests(frame)
 
+copying = st.container()
 contract = widgets.control(
     "gates", placeholder="e.g. ttft.mean<=10%  tpot.mean<=10%  ttft.p90<=15%  hit_ratio.tokens<=1pp"
 )
@@ -26,6 +29,9 @@ found = [
     for side in frame.replays
 ]
 n = successes(frame, store)
+names = [f"{metric}.{statistic}" for metric in HEADLINE_METRICS for statistic in ("mean", "p50", "p90", "p99")]
+names.append(f"request_rate.{frame.window}")
+headline = [(side, [comparison.row(name) for name in names]) for side, comparison in found]
 
 for side, comparison in found:
     with st.container(border=True, key=f"claim-{side.role.name}", gap="xsmall"):
@@ -33,65 +39,66 @@ for side, comparison in found:
         st.markdown("\n".join(f"- {escape(sentence)}" for sentence in comparison.claim))
         for warning in comparison.warnings:
             st.markdown(f":material/warning: {escape(warning.text)}")
+if len(number_table.competing(frame, headline)) > 1:
+    with st.container(border=True, key="claim-nearest", gap="xsmall"):
+        st.markdown("**Which candidate is nearer to the measured run**")
+        closest = [one for one in number_table.nearest_rows(frame, headline) if one]
+        said = nearest_claim([side.role.name for side in frame.replays], closest)
+        st.markdown("\n".join(f"- {escape(sentence)}" for sentence in said))
 
 if frame.like_for_like:
-    names = [f"{metric}.{statistic}" for metric in HEADLINE_METRICS for statistic in ("mean", "p50", "p90", "p99")]
-    names.append(f"request_rate.{frame.window}")
     draw(
         frame,
         "gaps",
         "Gap of the headline numbers, %",
-        verdict.table(frame, store, found[0][0], [found[0][1].row(name) for name in names], n),
+        number_table.table(frame, store, headline, n),
         verdict.gaps(frame, found, names),
         note="Grey: where the measured side itself may lie when nothing changes (repeats, else a bootstrap).",
     )
-
-if frame.like_for_like:
-    split = widgets.control("split")
-    for side, comparison in found:
-        mean = comparison.row(f"{split}.mean")
-        parts = next(one for one in comparison.decompositions if one.metric == split)
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        split = widgets.control("split")
+        side = widgets.candidate(frame, "split_of")
+    comparison = next(one for own, one in found if own is side)
+    mean = comparison.row(f"{split}.mean")
+    parts = next(one for one in comparison.decompositions if one.metric == split)
+    draw(
+        frame,
+        "parts",
+        f"What the gap of the mean {parts.label} is made of: {frame.measured.role.name} and {side.role.name}, ms",
+        *waterfall.waterfall(frame, side, parts, mean),
+        note=f"Parts of opposite sign can cancel in a mean that looks right. {parts.note}",
+        sides=(frame.measured, side),
+    )
+    if parts.parts:
         draw(
             frame,
-            f"parts-{side.role.name}",
-            f"What the gap of the mean {parts.label} is made of: {frame.measured.role.name} and {side.role.name}, ms",
-            *waterfall.waterfall(frame, side, parts, mean),
-            note=f"Parts of opposite sign can cancel in a mean that looks right. {parts.note}",
+            "parts-table",
+            f"Parts of the gap of the mean {parts.label}, {side.role.name}",
+            waterfall.table(frame, side, parts, mean),
             sides=(frame.measured, side),
         )
-        if parts.parts:
-            draw(
-                frame,
-                f"parts-table-{side.role.name}",
-                f"Parts of the gap of the mean {parts.label}, {side.role.name}",
-                waterfall.table(frame, side, parts, mean),
-                sides=(frame.measured, side),
-            )
 
-for side, comparison in found:
-    pair = (frame.measured, side)
-    if comparison.gates:
-        held = sum(result.verdict == "pass" for result in comparison.gates)
-        draw(
-            frame,
-            f"gates-{side.role.name}",
-            f"Acceptance contract: {held} of {len(comparison.gates)} gates hold",
-            verdict.gate_table(comparison),
-            sides=pair,
-        )
-    draw(
-        frame,
-        f"numbers-{side.role.name}",
-        f"{frame.measured.role.name.capitalize()} and {side.role.name}, number by number",
-        verdict.table(frame, store, side, comparison.rows, n),
-        sides=pair,
-        height=560,
+if gates:
+    held = "; ".join(
+        f"{sum(result.verdict == 'pass' for result in comparison.gates)} of {len(gates)} gates hold"
+        + (f" for {side.role.name}" if len(found) > 1 else "")
+        for side, comparison in found
     )
-    draw(
-        frame,
-        f"consistency-{side.role.name}",
-        "Consistency: requests in flight by Little's law",
-        verdict.consistency(frame, side, comparison),
-        sides=pair,
-        note="When these differ, look at admission and memory before kernels.",
-    )
+    draw(frame, "gates", f"Acceptance contract: {held}", verdict.gate_table(found))
+draw(
+    frame,
+    "numbers",
+    "Number by number",
+    number_table.table(frame, store, [(side, comparison.rows) for side, comparison in found], n),
+    height=560,
+)
+draw(
+    frame,
+    "consistency",
+    "Consistency: requests in flight by Little's law",
+    verdict.consistency(frame, found),
+    note="When these differ, look at admission and memory before kernels.",
+)
+
+with copying:
+    copy_button("Copy verdict", st.session_state["_shown"].verdict_comment(), "copy-verdict")

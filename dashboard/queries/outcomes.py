@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dashboard.metrics import PHASES
 from dashboard.store import Result, Store
 
 OUTCOMES: dict[str, str] = {
@@ -65,6 +66,16 @@ class Outcomes:
     def without_record(self, phase: str = "profile") -> int:
         """Requests of a phase that are known by their number only."""
         return sum(row.without_record for row in self.rows if row.phase == phase)
+
+
+MOST_LISTED = 500
+"""Requests that :func:`not_ok` lists of one run."""
+
+
+def not_ok(store: Store, run_id: str, phase: str, most: int = MOST_LISTED) -> Result:
+    """Requests dispatched in a phase of the bar (``all``: in any, unknown ones as well) that are no plain successes."""
+    params = {"every": phase == "all", "of_phases": list(PHASES[phase]), "most": most}
+    return store.query("not_ok", params, runs={"run": run_id})
 
 
 def outcomes(store: Store, run_id: str) -> Outcomes:

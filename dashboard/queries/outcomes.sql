@@ -1,13 +1,7 @@
--- What became of the requests of a run, by phase of dispatch, told apart as a reader needs it: a success without content and one
--- whose stream broke off are neither plain successes nor errors. `tool_words` is what the tool itself calls the requests of a class.
+-- What became of the requests of a run, by phase of dispatch. `tool_words` is what the tool itself calls the requests of a class.
 SELECT
     coalesce(phase, 'unknown') AS phase,
-    CASE
-        WHEN status <> 'ok' THEN status
-        WHEN list_contains(string_split(flags, '; '), 'unfinished stream') THEN 'unfinished'
-        WHEN output_tokens = 0 OR list_contains(string_split(flags, '; '), 'zero output') THEN 'zero_output'
-        ELSE 'ok'
-    END AS outcome,
+    {part.outcome} AS outcome,
     count(*) AS requests,
     count(*) FILTER (error_type = 'no record') AS without_record,
     string_agg(DISTINCT tool_status, ', ' ORDER BY tool_status) AS tool_words,

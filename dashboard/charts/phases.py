@@ -1,0 +1,73 @@
+"""Phases of a run as shaded bands behind a chart over time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dashboard.charts.figures import Figure
+from dashboard.frame import Frame, Side
+
+TIME = "s from profile start"
+"""Title of an axis that phases can be drawn along."""
+WORDS = {"warmup": "warm-up", "cooldown": "cool-down"}
+SHADES = {"primer": 0.20, "warmup": 0.11, "profile": 0.0, "grace": 0.11, "drain": 0.17, "cooldown": 0.23}
+"""How dark a band is, from 0 to 1: the profile is the ground that the others stand out from."""
+APART_S = 1.0
+"""By how much a phase of another side may differ before it is said, in seconds."""
+
+
+def spans(side: Side) -> dict[str, tuple[float, float]]:
+    """Start and end of every phase of a run that lasts, in seconds from profile start."""
+    return {
+        phase.name: (phase.start_ns / 1e9, phase.end_ns / 1e9)
+        for phase in side.bundle.phases
+        if phase.end_ns > phase.start_ns
+    }
+
+
+def shaded(frame: Frame, figure: Figure, *, every: bool = False) -> Figure:
+    """The figure with the phases of the measured run behind it, where an x axis is time; ``every``: all of them are."""
+    layout = figure["layout"]
+    axes = sorted((name for name in layout if name.startswith("xaxis")), key=lambda name: int(name[5:] or 1))
+    shown = [name for name in axes if every or layout[name].get("title", {}).get("text") == TIME]
+    shapes: list[dict[str, Any]] = list(layout.get("shapes", ()))
+    for at, name in enumerate(shown):
+        own = name[5:]
+        for phase, (start, end) in spans(frame.measured).items():
+            label = WORDS.get(phase, phase) + (" (chosen)" if phase in frame.population.phases else "")
+            shapes.append(
+                {
+                    "type": "rect",
+                    "layer": "below",
+                    "xref": f"x{own}",
+                    "yref": f"y{own} domain",
+                    "x0": start,
+                    "x1": end,
+                    "y0": 0,
+                    "y1": 1,
+                    "line": {"width": 0},
+                    "fillcolor": f"rgba(128,128,136,{SHADES.get(phase, 0.11)})",
+                    "label": {
+                        "text": label if at == 0 else "",
+                        "textposition": "top left",
+                        "font": {"size": 10, "color": "#9A9AA2" if frame.dark else "#6F6F76"},
+                    },
+                }
+            )
+    if shapes:
+        layout["shapes"] = shapes
+    return figure
+
+
+def said(frame: Frame) -> str:
+    """What the bands are, and where phases of another side lie elsewhere."""
+    own = spans(frame.measured)
+    words = [f"Shaded: phases of {frame.measured.role.name}."] if own else []
+    for side in frame.replays:
+        apart = [
+            f"{WORDS.get(name, name)} {start:,.1f} to {end:,.1f} s"
+            for name, (start, end) in spans(side).items()
+            if name in own and max(abs(start - own[name][0]), abs(end - own[name][1])) > APART_S
+        ]
+        words += [f"Of {side.role.name}: {', '.join(apart)}."] if apart and own else []
+    return " ".join(words)
