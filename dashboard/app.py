@@ -10,9 +10,11 @@ import streamlit as st
 from PIL import Image
 
 from dashboard import pairs, view, widgets
+from dashboard.charts import heading
 from dashboard.charts.style import Role
 from dashboard.frame import escape
 from dashboard.queries.identity import identity, repeats
+from dashboard.sheet import STYLE
 from engine.errors import GapscopeError
 
 
@@ -55,6 +57,7 @@ def main() -> None:
         again = widgets.join_finished()
         widgets.keep_shared(name)
         widgets.look()
+        heading.title(name)
         _pair_bar(name)
         if again:
             st.rerun()
@@ -100,6 +103,7 @@ def _pair_bar(page: str) -> None:
             _one_click()
             _share(page)
     _titles()
+    heading.printed(page)
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
     if not widgets.unusable(chosen[0], found):
         _not_like_for_like(chosen[0], widgets.usable_replays(chosen, found))
@@ -181,16 +185,6 @@ def _not_like_for_like(measured: str, replays: Sequence[tuple[Role, str]]) -> No
                 st.markdown(line)
             widgets.control("ack")
 
-
-STYLE = """<style>
-.stMainBlockContainer { padding-left: 2.2rem; padding-right: 2.2rem; max-width: 1500px; }
-[class*="st-key-strip-"] p { line-height: 1.45; }
-@media print {
-  [data-testid="stSidebar"], [data-testid="stHeader"], .st-key-pairbar button { display: none; }
-  [class*="st-key-chart-"] { break-inside: avoid; }
-}
-</style>"""
-"""Only keys of our own and Streamlit's documented test ids: class names that its releases may change are not used."""
 
 ABOUT = "gapscope: which part of the measured LLM serving path does this replay misrepresent?"
 

@@ -17,6 +17,7 @@ from dashboard.charts.answer import Answer
 from dashboard.charts.checked import Checked
 from dashboard.charts.figures import Figure
 from dashboard.charts.identity import STATES
+from dashboard.charts.spoken import spoken
 from dashboard.charts.tables import column_config, markdown_table
 from dashboard.frame import Frame, Side, escape, header, strip_lines
 from engine.identity import GROUPS
@@ -72,11 +73,11 @@ def draw(
                 Checked(figure),
                 key=f"plot-{key}",
                 config=CONFIG | {"toImageButtonOptions": {"filename": f"gapscope-{key}", "scale": 2}},
-                alt=f"{title}. {_spoken(frame, sides)}",
+                alt=spoken(frame, title, figure, sides),
                 **options,
             )
         else:
-            selected = table(answer, key, height=height, on_select=on_select, alt=f"{title}. {_spoken(frame, sides)}")
+            selected = table(answer, key, height=height, on_select=on_select, alt=spoken(frame, title, None, sides))
         if figure is not None and (silent := empty_sides(frame, answer, sides)):
             st.info(silent, icon=":material/info:")
         if answer.partly:
@@ -114,10 +115,6 @@ def empty_sides(frame: Frame, answer: Answer, sides: tuple[Side, ...] | None = N
     if not silent or not answer.rows.num_rows:
         return ""
     return f"Nothing of {' and '.join(silent)} is in this chart: n is 0 for this population and phase."
-
-
-def _spoken(frame: Frame, sides: tuple[Side, ...] | None) -> str:
-    return "; ".join(f"{side.role.name} {side.run_id}" for side in sides or frame.sides)
 
 
 def _strip(frame: Frame, key: str, title: str, answer: Answer, sides: tuple[Side, ...] | None) -> None:
