@@ -53,7 +53,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     chosen = int(widgets.control("align_rung", default=str(found.current.number), flat=True))
     ahead = widgets.control("align_ahead")
 rung = found.rungs[chosen - 1]
-st.subheader(f"Rung {rung.number}: {rung.name}")
+st.header(f"Rung {rung.number}: {rung.name}")
 st.caption(escape(rung.question))
 
 if rung.number == 1:

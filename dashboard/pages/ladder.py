@@ -78,7 +78,7 @@ else:
     note = "From the prediction to the measurement, so signs are opposite to a replay's gap. Click a row for its steps."
     draw(frame, "heat", title, *ladder.heat(found, frame.dark), note=note, sides=pair, on_select=choose_number)
 
-st.subheader("Scheduler parity")
+st.header("Scheduler parity")
 teacher = found.runs.get(PARITY_RUNG)
 told = checks(store, teacher) if teacher else {}
 if not teacher or not told:
