@@ -81,9 +81,25 @@ def _pair_bar(page: str) -> None:
     measured_options = _with_absent(known, [asked_m])
     replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], asked_r)
     with st.container(key="pairbar", gap="xsmall"):
-        left, right = st.columns([2.6, 6.4], vertical_alignment="bottom", gap="small")
+        left, pin, right, keep = st.columns([2.6, 0.55, 5.2, 0.65], vertical_alignment="bottom", gap="small")
+        with pin:
+            pinned = widgets.control("pin")
         with left:
-            widgets.control("m", options=measured_options, default=first, flat=False, on_change=widgets.new_measured)
+            widgets.control(
+                "m",
+                options=measured_options,
+                default=first,
+                flat=False,
+                disabled=pinned,
+                on_change=widgets.new_measured,
+            )
+        with keep:
+            st.checkbox(
+                "Keep",
+                key="_keep",
+                help="Keep these candidates when another measured run is chosen",
+                disabled=pinned or not asked_r,
+            )
         with right:
             widgets.control(
                 "r",
@@ -128,13 +144,7 @@ def _one_click() -> None:
         key="swap",
         on_click=_swap,
         help="Swap the measured run and the first replay",
-        disabled=not st.session_state.get("r"),
-    )
-    st.checkbox(
-        "Pin",
-        key="_pin",
-        help="Keep these replays when another measured run is chosen",
-        disabled=not st.session_state.get("r"),
+        disabled=not st.session_state.get("r") or st.session_state["pin"],
     )
     measured = st.session_state["m"]
     found = [] if pairs.absence(measured, widgets.entries()) else repeats(widgets.store(), measured)
@@ -161,11 +171,12 @@ def _share(page: str) -> None:
 def _titles() -> None:
     """The titles of the runs in their colours: the legend of the whole page."""
     known = {entry.run_id: entry.title for entry in widgets.entries()}
-    words = []
+    words: list[str] = []
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
     for one, run_id in zip(widgets.pair_roles(chosen), chosen, strict=False):
         title = known.get(run_id, "not in this store")
-        words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}")
+        pinned = f" :{one.word}-badge[:material/keep: pinned baseline]" if st.session_state["pin"] and not words else ""
+        words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}{pinned}")
     st.markdown(f":small[{' · '.join(words)}]")
 
 

@@ -82,6 +82,7 @@ class Frame:
     acknowledged: bool = False
     dark: bool = False
     link_of: Callable[[], str] = str
+    pinned: bool = False  # the measured run is the pinned baseline of the view
 
     @property
     def link(self) -> str:
@@ -156,6 +157,8 @@ def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ..
     lines = []
     for side in sides or frame.sides:
         words = [f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] {side.place}"]
+        if side is frame.measured and frame.pinned:
+            words.append("**pinned baseline**")
         if side.label:
             words.append(f"**{LABELS[side.label]}**")
         if side.run_id in n:

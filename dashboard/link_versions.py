@@ -35,6 +35,7 @@ DEFAULTS: dict[int, dict[str, Any]] = {
         "gates": "",
         "split": "ttft",
         "only": "open",
+        "id_find": "",
         "lanes_from": 0.0,
         "lanes_span": 30.0,
         "metric": "ttft",

@@ -199,7 +199,8 @@ _TABLE: tuple[Param, ...] = (
         False,
         SHARED,
         "Pin",
-        help="The pinned baseline: the run on the left stays, and what is chosen elsewhere joins as a candidate",
+        help="Pin the baseline: the measured run stays what all is held against, and what is chosen elsewhere joins as "
+        "a candidate",
     ),
     Param("ack", bool, False, SHARED, "Compare anyway: I know that these runs are not like for like"),
     Param("find", str, "", "runs", "Search"),
@@ -225,6 +226,7 @@ _TABLE: tuple[Param, ...] = (
         ("open", "all"),
         words={"open": "differing and unknown", "all": "all"},
     ),
+    Param("id_find", str, "", "identity", "Search"),
     Param("lanes_from", float, 0.0, "cohort", "From, s", low=-1e6, high=1e7),
     Param("lanes_span", float, 30.0, "cohort", "Length, s", low=1, high=1e6),
     Param("metric", str, "ttft", "percentiles", "Metric", tuple(_METRIC_WORDS), words=_METRIC_WORDS),

@@ -174,10 +174,10 @@ def keep_shared(page: str) -> None:
 
 
 def new_measured() -> None:
-    """Another measured run brings its own replay, unless the replays are pinned."""
+    """Another measured run brings its own replay, unless the candidates are to be kept."""
     measured = st.session_state["m"]
-    pinned = [one for one in st.session_state.get("r") or () if one != measured] if st.session_state.get("_pin") else []
-    st.session_state["r"] = pinned or pairs.default_replays(store(), measured, entries())
+    kept = [one for one in st.session_state.get("r") or () if one != measured] if st.session_state.get("_keep") else []
+    st.session_state["r"] = kept or pairs.default_replays(store(), measured, entries())
     st.session_state["ack"] = False
 
 
@@ -187,7 +187,9 @@ def new_pair() -> None:
 
 
 def choose_candidate(run_id: str) -> None:
-    """Put a run into the pair bar as a candidate, as the last one where all places are taken."""
+    """Put a run into the pair bar as a candidate, as the last one where all places are taken; never beside itself."""
+    if run_id == st.session_state.get("m"):
+        return
     replays = [one for one in st.session_state.get("r") or () if one != run_id]
     st.session_state["r"] = [*replays[: view.MAX_REPLAYS - 1], run_id]
     st.session_state["ack"] = False
@@ -257,7 +259,10 @@ def turn_chooser(key: str, turns: Sequence[str]) -> Callable[[], None]:
 
 
 def choose_measured(run_id: str) -> None:
-    """Make a run the measured side."""
+    """Make a run the measured side; beside a pinned baseline it is one more candidate."""
+    if st.session_state.get("pin"):
+        choose_candidate(run_id)
+        return
     st.session_state["m"] = run_id
     new_measured()
 
@@ -395,6 +400,7 @@ def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
         bool(st.session_state.get("ack", False)),
         dark(),
         partial(permalink, page),
+        bool(st.session_state.get("pin", False)),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from dashboard.charts.answer import Answer, Column
-from dashboard.frame import Frame
-from engine.identity import FIELDS, GROUPS, FieldDiff
+from dashboard.compare.sameness import Line, sameness
+from dashboard.frame import Frame, escape
+from engine.identity import FIELDS
 
 MEMORY = ("memory_weights_bytes", "memory_kv_bytes", "memory_activations_bytes", "memory_graphs_bytes")
+COUNTS = "Regime fields decide what a pass costs; observed ones are what a run showed and decide nothing"
 STATES = {
     "differs": "differs",
     "unknown_left": "unknown: measured",
@@ -21,58 +24,46 @@ STATES = {
 }
 
 
-def diff(frame: Frame, every: bool) -> Answer:
-    """Field by field on all sides; differing first, then unknown, then the rest where ``every`` is asked for."""
-    first = frame.replays[0]
-    others = [{(d.group, d.field): d for d in side.diffs} for side in frame.replays]
-    rows: list[dict[str, Any]] = []
-    for field in first.diffs:
-        states = [found[field.group, field.field].state for found in others if (field.group, field.field) in found]
-        if not every and all(state in ("same", "not_applicable", "unknown_both") for state in states):
-            continue
-        row = {
-            "group": GROUPS.get(field.group, field.group),
-            "field": field.label,
-            "state": STATES[states[0]],
-            "regime": "yes" if field.regime else "",
-            "measured": _said(field, "left"),
-            "measured_source": field.left.source if field.left else None,
+def verdicts(frame: Frame, found: Sequence[Line]) -> list[str]:
+    """For each candidate, in Markdown, whether it is the same configuration as the baseline."""
+    marks = {"refused": ":material/close:", "not shown": ":material/question_mark:", "same": ":material/check:"}
+    told = []
+    for place, side in enumerate(frame.replays):
+        one = sameness(found, place)
+        regime = sum(line.kind == "regime" for line in one.differing)
+        more = f" **{regime}** of them define the regime." if regime else ""
+        told.append(
+            f"{marks[one.state]} :{side.role.word}[{side.role.glyph} {side.role.name}] is {escape(one.words)}.{more}"
+        )
+    return told
+
+
+def fields(frame: Frame, found: Sequence[Line], empty: str = "") -> Answer:
+    """One row per field and one column per run; where a value was read comes last."""
+    names = [side.role.name for side in frame.sides]
+    rows = []
+    for line in found:
+        row: dict[str, Any] = {"group": line.group, "field": line.label, "counts_as": line.kind}
+        row |= {name: line.said(place) for place, name in enumerate(names)}
+        row |= {
+            f"{name}_source": field.source if field else None for name, field in zip(names, line.fields, strict=True)
         }
-        for side, found in zip(frame.replays, others, strict=True):
-            own = found.get((field.group, field.field))
-            row[side.role.name] = _said(own, "right") if own else None
-            row[f"{side.role.name}_source"] = own.right.source if own and own.right else None
         rows.append(row)
-    sides = [side.role.name for side in frame.replays]
-    names = [
-        "group",
-        "field",
-        "state",
-        "regime",
-        "measured",
-        *sides,
-        "measured_source",
-        *(f"{s}_source" for s in sides),
-    ]
-    table = pa.table({name: [row[name] for row in rows] for name in names})
+    headers = ["group", "field", "counts_as", *names, *(f"{name}_source" for name in names)]
+    table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in headers})
     columns = [
-        Column("group", "Group", width=150),
+        Column("group", "Group", width=130),
         Column("field", "Field", pinned=True, width=180),
-        Column("state", "State", width=110),
-        Column("regime", "Regime", width=70, help="A difference here makes the pair not like for like"),
-        Column("measured", "Measured", width=200),
-        *(Column(name, name.capitalize(), width=200) for name in sides),
-        Column("measured_source", "Source, measured", width=220),
-        *(Column(f"{name}_source", f"Source, {name}", width=220) for name in sides),
+        Column("counts_as", "Counts as", width=100, help=COUNTS),
+        *(Column(name, name.capitalize(), width=max(170, 640 // len(names))) for name in names),
+        *(Column(f"{name}_source", f"Source, {name}", width=220) for name in names),
     ]
     n = {side.run_id: sum(1 for _ in side.bundle.identity) for side in frame.sides}
-    words = "Unknown is neither a match nor a mismatch. n: fields recorded. Read from run.json of both runs."
-    return Answer(table, "", columns, n, words, empty="Every field that a side knows is known on both and the same.")
-
-
-def _said(field: FieldDiff, side: str) -> str | None:
-    found = getattr(field, side)
-    return None if found is None or found.value is None else str(found.value)
+    words = (
+        f"A value of a candidate that differs from that of the {names[0]} run says so; unknown is neither a match nor "
+        f"a mismatch. n: fields recorded. Read from run.json of each run. {COUNTS}."
+    )
+    return Answer(table, "", columns, n, words, empty=empty or "There is none.")
 
 
 def memory(frame: Frame) -> tuple[Answer, bool]:

@@ -1,10 +1,11 @@
-"""Identity: are these two runs the same experiment?"""
+"""Identity: are these runs the same experiment?"""
 
 import streamlit as st
 
 from dashboard import widgets
 from dashboard.charts import identity, timing_regime
 from dashboard.charts.draw import draw
+from dashboard.compare.sameness import lines
 from dashboard.compare.timing_regime import timing_regime as regime_of
 
 frame, store = widgets.frame("identity"), widgets.store()
@@ -12,20 +13,40 @@ if not frame.replays:
     st.info("Choose a replay in the bar above to see its identity beside the measured run's.")
     st.stop()
 
-every = widgets.control("only") == "all"
-for side in frame.replays:
-    st.markdown(
-        f":{side.role.word}[{side.role.glyph} {side.role.name}]: **{side.differing}** fields differ, "
-        f"**{len(side.regime)}** of them define the regime; **{side.unknown}** are unknown on a side or on both."
-    )
+everything = lines(frame.measured.bundle, [side.bundle for side in frame.replays])
+for sentence in identity.verdicts(frame, everything):
+    st.markdown(sentence)
+with st.container(horizontal=True, vertical_alignment="bottom"):
+    every = widgets.control("only") == "all"
+    words = widgets.control("id_find", width=260, placeholder="field or value").lower().split()
+shown = {
+    state: [line for line in everything if line.state == state and line.holds(words)]
+    for state in ("differs", "unknown", "same", "not applicable")
+}
 draw(
     frame,
     "identity",
-    "Identity records side by side",
-    identity.diff(frame, every),
-    note="Differing and unknown fields come first; the source says where a value was read.",
+    "Fields that differ",
+    identity.fields(frame, shown["differs"], "No field that is known on both sides differs."),
+    note="One column per run; a value that differs from that of the first says so. The source stands at the end.",
     height=460,
 )
+for state, key, title, note, opened in (
+    ("unknown", "unknown", "Fields that a side does not know", "Neither a match nor a mismatch.", True),
+    ("same", "equal", "Fields that are equal on all sides", "", every),
+):
+    fold = st.expander(
+        f"{len(shown[state]):,} {title[0].lower()}{title[1:]}",
+        expanded=opened,
+        key=f"fold-{key}-{every}",
+        on_change="rerun",
+    )
+    if fold.open:
+        with fold:
+            draw(frame, key, title, identity.fields(frame, shown[state]), note=note, height=380)
+if ruled_out := len(shown["not applicable"]):
+    st.caption(f"{ruled_out:,} more fields do not apply to any candidate.")
+
 rows, recorded = identity.memory(frame)
 if recorded:
     draw(frame, "memory", "Memory by component", rows)
@@ -40,8 +61,8 @@ for side in frame.replays:
     if found is None:
         st.info(f"The record of the {role} says nothing of its timing, so its regime is unknown.")
         continue
-    rows, words = timing_regime.axes(found, side)
-    draw(frame, f"axes-{role}", f"Regime of the timing of the {role}: {found.kind}", rows, note=words, sides=sides)
+    rows, note = timing_regime.axes(found, side)
+    draw(frame, f"axes-{role}", f"Regime of the timing of the {role}: {found.kind}", rows, note=note, sides=sides)
     draw(
         frame,
         f"parts-{role}",
