@@ -1,0 +1,52 @@
+"""Report: what the pages show of this pair, in one file that opens offline."""
+
+from functools import partial
+
+import streamlit as st
+
+from dashboard import widgets
+from dashboard.charts import report
+from dashboard.charts.draw import draw
+from dashboard.charts.verdict import parse_gates
+from dashboard.frame import escape
+from dashboard.report import as_markdown, gather
+from dashboard.report.gather import command
+
+frame, store = widgets.frame("report"), widgets.store()
+if not frame.replays:
+    st.info("Choose a replay in the bar above: a report compares it with the measured run.")
+    st.stop()
+widgets.need_requests(frame)
+
+contract = widgets.control("gates", placeholder="e.g. ttft.mean<=10%  tpot.mean<=10%  ttft.p90<=15%")
+gates = parse_gates(contract)
+st.markdown(
+    "Verdict, contract, identity, cohort, numbers, percentiles, passes, coverage, cache, boundaries and limits of the "
+    "runs above, made by the functions of the pages. The HTML opens from disk without a network and prints."
+)
+with st.container(horizontal=True):
+    for form, icon, kind in (
+        ("HTML", ":material/description:", "text/html"),
+        ("Markdown", ":material/notes:", "text/plain"),
+    ):
+        st.download_button(
+            form,
+            partial(report.written, store, frame, gates, form),
+            report.file_name(frame, form),
+            kind,
+            key=f"report-{form}",
+            icon=icon,
+            on_click="ignore",
+            type="primary" if form == "HTML" else "secondary",
+        )
+st.caption("The same bytes from the command line, wherever these runs lie:")
+st.code(command(frame, [gate.text for gate in gates]), "shell", wrap_lines=True)
+
+draw(frame, "claims", "What the report says first", report.claims(store, frame, contract))
+with st.expander("Preview", on_change="rerun", key="preview") as preview:
+    if preview.open:
+        found = gather(store, frame, gates)
+        draw(frame, "sections", "What the report holds", report.outline(found), height=400)
+        for words in found.sections[-1].words:
+            st.caption(escape(words))
+        st.code(as_markdown(found), "markdown", height=500)
