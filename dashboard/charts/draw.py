@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.parquet as pq
 import streamlit as st
 
 from dashboard.charts.answer import Answer
 from dashboard.charts.checked import Checked
 from dashboard.charts.figures import Figure
 from dashboard.charts.identity import STATES
+from dashboard.charts.image import FORMATS, captioned, image_options, plain_strip
 from dashboard.charts.spoken import spoken
-from dashboard.charts.tables import column_config, markdown_table
+from dashboard.charts.tables import column_config
 from dashboard.frame import Frame, Side, escape, header, strip_lines
+from dashboard.sharing.comment import Drawn, Shown
+from dashboard.sharing.files import about, as_csv, as_parquet
 from engine.identity import GROUPS
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
@@ -59,6 +57,9 @@ def draw(
     """
     selected = None
     answer = replace(answer, columns=[replace(one, label=header(frame, one.label)) for one in answer.columns])
+    drawn = Drawn(frame, key, title, answer, note, sides)
+    if shown := st.session_state.get("_shown"):
+        shown.tell(drawn)
     with st.container(border=True, key=f"chart-{key}", gap="xsmall"):
         st.markdown(f"**{escape(title)}**", help=escape(answer.definition) or None)
         if note:
@@ -72,7 +73,7 @@ def draw(
             selected = st.plotly_chart(
                 Checked(figure),
                 key=f"plot-{key}",
-                config=CONFIG | {"toImageButtonOptions": {"filename": f"gapscope-{key}", "scale": 2}},
+                config=CONFIG | {"toImageButtonOptions": image_options(key, _image(), sides or frame.sides)},
                 alt=spoken(frame, title, figure, sides),
                 **options,
             )
@@ -84,7 +85,7 @@ def draw(
             st.info(escape(answer.partly), icon=":material/info:")
         if answer.truncated:
             st.warning(f"The answer was cut at {answer.rows.num_rows:,} rows: choose a smaller population or window.")
-        _strip(frame, key, title, answer, sides)
+        _strip(drawn, figure)
     return selected
 
 
@@ -117,15 +118,16 @@ def empty_sides(frame: Frame, answer: Answer, sides: tuple[Side, ...] | None = N
     return f"Nothing of {' and '.join(silent)} is in this chart: n is 0 for this population and phase."
 
 
-def _strip(frame: Frame, key: str, title: str, answer: Answer, sides: tuple[Side, ...] | None) -> None:
-    lines = strip_lines(frame, answer.n, sides)
-    with st.container(horizontal=True, key=f"strip-{key}", vertical_alignment="center", gap="small", wrap=False):
+def _strip(drawn: Drawn, figure: Figure | None) -> None:
+    lines = strip_lines(drawn.frame, drawn.answer.n, drawn.sides)
+    with st.container(horizontal=True, key=f"strip-{drawn.key}", vertical_alignment="center", gap="small", wrap=False):
         st.markdown("  \n".join(f":small[{line}]" for line in lines), width="stretch")
-        _answers(frame, key, title, answer, lines)
+        _answers(drawn, lines, figure)
 
 
 @st.fragment
-def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str]) -> None:
+def _answers(drawn: Drawn, lines: list[str], figure: Figure | None) -> None:
+    frame, key, answer = drawn.frame, drawn.key, drawn.answer
     with st.container(horizontal=True, width="content", gap="xsmall", vertical_alignment="center", wrap=False):
         if frame.replays and st.button(
             "Identity",
@@ -135,32 +137,85 @@ def _answers(frame: Frame, key: str, title: str, answer: Answer, lines: list[str
             help="The identity fields that differ or are unknown",
         ):
             _identity(frame)
-        panel = st.popover("Rows", key=f"rows-{key}", on_change="rerun", help="Table, download, SQL, Markdown")
+        panel = st.popover("Rows", key=f"rows-{key}", on_change="rerun", help="Table, download, SQL, Markdown, image")
     if not panel.open:
         return
+    pictured = figure is not None and bool(figure["data"]) and answer.rows.num_rows > 0
     with panel, st.container(width=PANEL_WIDTH):
-        rows, sql, text = st.tabs(["Table", "SQL", "Markdown"])
+        rows, sql, text, *picture = st.tabs(["Table", "SQL", "Markdown", *(["Image"] if pictured else [])])
         with rows:
             table(answer, f"rows-{key}", height=260)
-            with st.container(horizontal=True):
-                name = f"gapscope-{key}"
-                st.download_button(
-                    "CSV", lambda: as_csv(answer.rows), f"{name}.csv", "text/csv", key=f"csv-{key}", on_click="ignore"
-                )
-                st.download_button(
-                    "Parquet",
-                    lambda: as_parquet(answer.rows),
-                    f"{name}.parquet",
-                    "application/vnd.apache.parquet",
-                    key=f"parquet-{key}",
-                    on_click="ignore",
-                )
+            _downloads(drawn)
         with sql:
             if answer.definition:
                 st.caption(escape(answer.definition))
             st.code(answer.sql or "These rows were read off sorted samples, not selected by SQL.", "sql")
         with text:
-            st.code(as_markdown(title, answer, lines, frame.link), "markdown")
+            shown: Shown | None = st.session_state.get("_shown")
+            st.caption("For a review comment: verdict, link, identity, rows. The icon at its corner copies it.")
+            st.code(shown.chart_comment(drawn) if shown else "", "markdown", height=300)
+        for tab in picture:
+            with tab:
+                _picture(drawn, lines, figure or {})
+
+
+def _downloads(drawn: Drawn) -> None:
+    """Exactly the rows, all of them and unrounded."""
+    answer, key = drawn.answer, drawn.key
+    link = drawn.frame.link  # asked for here: a download is made outside the session
+    with st.container(horizontal=True):
+        name = f"gapscope-{key}"
+        st.download_button(
+            "CSV",
+            lambda: as_csv(answer.rows, answer.columns),
+            f"{name}.csv",
+            "text/csv",
+            key=f"csv-{key}",
+            on_click="ignore",
+        )
+        st.download_button(
+            "Parquet",
+            lambda: as_parquet(answer.rows, answer.columns, about(drawn.frame, drawn.title, answer, drawn.sides, link)),
+            f"{name}.parquet",
+            "application/vnd.apache.parquet",
+            key=f"parquet-{key}",
+            on_click="ignore",
+        )
+
+
+def _image() -> str:
+    """The format of pictures in this session."""
+    return str(st.session_state.get("_image", FORMATS[0]))
+
+
+def _picture(drawn: Drawn, lines: list[str], figure: Figure) -> None:
+    """The chart with its title and strip inside it, as its menu saves it."""
+    key = drawn.key
+
+    def prefer() -> None:
+        st.session_state["_image"] = st.session_state[f"image-{key}"] or _image()
+
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.segmented_control(
+            "Format",
+            FORMATS,
+            default=_image(),
+            required=True,
+            format_func=str.upper,
+            key=f"image-{key}",
+            on_change=prefer,
+            label_visibility="collapsed",
+        )
+        st.caption("Save it with the camera in its menu. The menus of all charts save this format.")
+    shown = captioned(figure, drawn.title, plain_strip(lines), PANEL_WIDTH - 30)
+    sides = drawn.sides or drawn.frame.sides
+    st.plotly_chart(
+        Checked(shown),
+        key=f"picture-{key}",
+        width="content",
+        config=CONFIG | {"displayModeBar": True, "toImageButtonOptions": image_options(key, _image(), sides)},
+        alt=f"{drawn.title}, with its identity inside the picture",
+    )
 
 
 @st.dialog("Identity", width="large")
@@ -188,47 +243,3 @@ def _identity(frame: Frame) -> None:
 def _plain(field_value: Any) -> str:
     value = getattr(field_value, "value", field_value)
     return "–" if value is None else str(value)
-
-
-def as_csv(rows: pa.Table) -> bytes:
-    """The rows as CSV; lists are written as JSON-like text."""
-    flat = pa.table(
-        {
-            name: column if not pa.types.is_nested(column.type) else pa.array([str(one) for one in column.to_pylist()])
-            for name, column in zip(rows.column_names, rows.columns, strict=True)
-        }
-    )
-    flat = flat.cast(
-        pa.schema(
-            [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in flat.schema]
-        )
-    )
-    sink = io.BytesIO()
-    pa_csv.write_csv(flat, sink)
-    return sink.getvalue()
-
-
-def as_parquet(rows: pa.Table) -> bytes:
-    """The rows as Parquet."""
-    sink = io.BytesIO()
-    pq.write_table(rows, sink, compression="zstd")
-    return sink.getvalue()
-
-
-def as_markdown(title: str, answer: Answer, lines: Sequence[str], link: str) -> str:
-    """A block for a review comment: title, rows, strip, link."""
-    plain = [_without_colour(line) for line in lines]
-    return "\n".join(
-        [
-            f"**{escape(title)}**",
-            "",
-            markdown_table(answer.rows.slice(0, 30), answer.columns),
-            "",
-            *(f"- {p}" for p in plain),
-        ]
-        + ([f"- [this view]({link})"] if link else [])
-    )
-
-
-def _without_colour(text: str) -> str:
-    return re.sub(r":[a-z-]+\[([^\]]*)\]", r"\1", text).replace("\\", "")

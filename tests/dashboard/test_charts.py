@@ -11,10 +11,8 @@ import pytest
 
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Column, in_units
-from dashboard.charts.draw import as_csv, as_parquet
 from dashboard.charts.figures import Axis, Series
 from dashboard.charts.passes import cell_name, cell_of
-from dashboard.charts.tables import markdown_table, shown
 from dashboard.charts.verdict import parse_gates
 from dashboard.frame import escape
 from dashboard.metrics import Estimator
@@ -132,17 +130,6 @@ def test_a_sum_of_times_that_a_table_shows_in_ms_is_a_duration() -> None:
     assert in_units(table).to_pylist() == [{"time_s": 0.002}]
 
 
-def test_markdown_has_units_in_headers_signs_and_a_dash_for_unknown() -> None:
-    rows = pa.table({"metric": ["TTFT"], "gap": [5.04], "n": [None]})
-    columns = [Column("metric", "Metric"), Column("gap", "Gap (%)", "%+.1f"), Column("n", "n", "%d")]
-    assert markdown_table(rows, columns).splitlines() == [
-        "| Metric | Gap (%) | n |",
-        "|---|---:|---:|",
-        "| TTFT | +5.0 | – |",
-    ]
-    assert shown(0.8173, Column("x", "x", "percent")) == "81.7 %"
-
-
 @pytest.mark.parametrize(
     ("said", "shown"),
     [("a [b](http://c.d)", "a \\[b\\]\\(http\\:\u2060//c\\.d\\)"), ("www.c.d", "www\u2060\\.c\\.d"),
@@ -151,12 +138,6 @@ def test_markdown_has_units_in_headers_signs_and_a_dash_for_unknown() -> None:
 )  # fmt: skip
 def test_what_a_run_says_is_no_markup(said: str, shown: str) -> None:
     assert escape(said) == shown
-
-
-def test_downloads_hold_the_rows() -> None:
-    rows = pa.table({"kind": pa.array(["a", "b"]).dictionary_encode(), "members": [[1, 2], []]})
-    assert as_csv(rows).decode().splitlines()[0] == '"kind","members"'
-    assert as_parquet(rows)[:4] == b"PAR1"
 
 
 def test_a_contract_is_read_gate_by_gate() -> None:
