@@ -7,15 +7,16 @@ from collections.abc import Sequence
 
 import pandas  # noqa: F401  pyarrow imports it at the first array it reads: better here than behind a first control
 import streamlit as st
-from PIL import Image
-
-from dashboard import pairs, view, widgets
 from dashboard.charts import heading
 from dashboard.charts.style import Role
 from dashboard.frame import escape
 from dashboard.queries.identity import identity, repeats
+from dashboard.serving.gate import require_login
 from dashboard.sheet import STYLE
 from engine.errors import GapscopeError
+from PIL import Image
+
+from dashboard import pairs, view, widgets
 
 
 @st.cache_resource(show_spinner=False)
@@ -50,6 +51,7 @@ def main() -> None:
     _freeze()
     st.html(STYLE)
     st.logo(_logo(), size="small")
+    require_login()
     page = widgets.navigation()
     name = page.url_path or view.DEFAULT_PAGE
     try:

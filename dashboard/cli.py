@@ -7,8 +7,6 @@ interrupted. Heavy packages are imported by the commands that need them.
 from __future__ import annotations
 
 import argparse
-import os
-import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,15 +16,13 @@ from dashboard.cli_align import add_align
 from dashboard.cli_source import add_source
 from dashboard.cli_tools import add_tools
 from dashboard.hypotheses.command import add_hypothesis
+from dashboard.serving.command import add_serving
 from engine.cli import main as engine_cli
 from engine.cli.terminal import run_command
-from engine.errors import GapscopeError
-from engine.stores import PROJECT, VARIABLE
 
 if TYPE_CHECKING:
     from engine.ladder import Ladder
 
-HOST = "127.0.0.1"
 Commands = Any  # argparse has no public name for what add_subparsers returns
 
 COMPARE_EPILOG = """\
@@ -67,7 +63,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_source(commands)
     _runs(commands)
     add_hypothesis(commands)
-    _serve(commands)
+    add_serving(commands)
     _doctor(commands)
     return parser
 
@@ -188,61 +184,6 @@ def run_runs(arguments: argparse.Namespace) -> int:
     entries = Catalogue(engine_cli.stores_of(arguments)).entries(verify=not arguments.quick)
     print(runs_text([e for e in entries if arguments.kind in (None, e.kind)], arguments.format))
     return 0
-
-
-def _serve(commands: Commands) -> None:
-    parser = commands.add_parser(
-        "serve",
-        help="the dashboard, on this machine only",
-        description="Serve the dashboard at http://127.0.0.1:PORT: the loopback interface and no other.",
-        parents=[engine_cli.store_options()],
-    )
-    parser.add_argument("--port", type=int, default=8501, help="1 to 65535 (default 8501)")
-    parser.set_defaults(run=run_serve)
-
-
-def serve_command(port: int) -> list[str]:
-    """The Streamlit command line that serves the dashboard.
-
-    Raises:
-        GapscopeError: no such port.
-    """
-    if not 1 <= port <= 65535:
-        raise GapscopeError(f"Port {port}: expected a number from 1 to 65535.")
-    app = PROJECT / "dashboard" / "app.py"
-    options = ["--server.address", HOST, "--server.port", str(port), "--server.headless", "true"]
-    return [sys.executable, "-m", "streamlit", "run", str(app), *options]
-
-
-def require_servable(port: int, roots: Sequence[Path]) -> None:
-    """Find out what would stop the server before it is announced.
-
-    Raises:
-        GapscopeError: the port is taken or not ours to take, or a store is no folder.
-    """
-    for root in roots:
-        if root.exists() and not root.is_dir():
-            raise GapscopeError(f"Store {root} is not a folder: give --store a folder of runs.")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port that was left just now is free
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise GapscopeError(
-                f"Port {port} cannot be used ({error.strerror}): give another one with --port."
-            ) from None
-
-
-def run_serve(arguments: argparse.Namespace) -> int:
-    """``gapscope serve``: this process becomes the server, in the project's folder, where its settings lie."""
-    command = serve_command(arguments.port)
-    stores = engine_cli.stores_of(arguments)
-    require_servable(arguments.port, stores)
-    roots = [str(root.resolve()) for root in stores]
-    environment = {**os.environ, VARIABLE: os.pathsep.join(roots)}
-    print(f"gapscope: http://{HOST}:{arguments.port} (Ctrl-C stops it)", flush=True)
-    os.chdir(PROJECT)
-    os.execve(command[0], command, environment)
 
 
 def _doctor(commands: Commands) -> None:

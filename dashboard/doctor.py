@@ -11,6 +11,8 @@ from importlib import metadata
 from pathlib import Path
 
 from dashboard.catalogue import Catalogue
+from dashboard.serving import oidc
+from dashboard.serving.password import kept_hash
 from engine.errors import GapscopeError
 from engine.traces import DIGEST_CHARS, TRACE_FOLDER, load_trace
 from engine.traces.cache import FOLDER, size_of
@@ -38,10 +40,23 @@ def examine(roots: list[Path]) -> Iterator[Finding]:
             yield Finding(package, False, "not installed: run make run, or pip install gapscope again")
     for index, root in enumerate(roots):
         yield _root(root, index == len(roots) - 1)
+    yield _serving()
     yield from _runs(roots)
     yield from _traces(roots)
     browser = shutil.which("chromium")
     yield Finding("chromium", None if browser is None else True, browser or "not found: only the browser tests need it")
+
+
+def _serving() -> Finding:
+    """What a login is set up for `gapscope serve`, which listens on this machine only unless told otherwise."""
+    what = "serve"
+    try:
+        ways = [word for word, found in (("a password", kept_hash()), ("OIDC", oidc.settings())) if found]
+    except GapscopeError as error:
+        return Finding(what, False, str(error))
+    if not ways:
+        return Finding(what, True, "127.0.0.1, this machine only; no login is set up, so --host beyond it is refused")
+    return Finding(what, True, f"127.0.0.1 unless --host says otherwise; login by {' or '.join(ways)} is set up")
 
 
 def _root(root: Path, written: bool) -> Finding:

@@ -34,6 +34,7 @@ button[aria-label="Clear all"] { min-width: 24px; min-height: 24px; }
 @media (max-width: 640px) {
   .stMainBlockContainer { padding-left: 0.8rem; padding-right: 0.8rem; }
   [class*="st-key-strip-"] { flex-wrap: wrap; }
+  .stMainBlockContainer [role="listitem"] { white-space: normal !important; }
 }
 @media print {
   @page { size: A4 landscape; margin: 10mm; }

@@ -14,9 +14,9 @@ from dashboard.charts import joblist, runs
 from dashboard.frame import escape
 from dashboard.jobs import Job, importing
 from dashboard.jobs.importing import Planned
+from dashboard.serving.binding import for_others
 from engine.errors import GapscopeError
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 SHOWN_RUNS = 8
 """Of one import; the catalogue has all."""
 SHOWN_FILES = 5
@@ -113,7 +113,7 @@ def _attachment() -> tuple[str, str]:
 
 def _path_field() -> str:
     """The path that is to be imported; empty where the page is served to other machines: they may not read this one."""
-    if st.get_option("server.address") not in LOOPBACK:
+    if for_others(st.get_option("server.address")):
         st.caption(
             "Paths of this machine cannot be given, as this page is served to others: drop the files, or use "
             "`gapscope import` on the machine."

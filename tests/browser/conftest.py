@@ -69,7 +69,7 @@ def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
         port = free.getsockname()[1]
     log = tmp_path_factory.mktemp("server") / "log"
     environment = {**os.environ, "GAPSCOPE_STORE": os.pathsep.join([str(ROOT / "sample_runs"), str(runs)])}
-    command = [sys.executable, "-m", "streamlit", "run", "dashboard/app.py", f"--server.port={port}"]
+    command = [sys.executable, "-m", "dashboard.cli", "serve", f"--port={port}"]
     with log.open("wb") as sink:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sink, stderr=sink)
     try:

@@ -7,17 +7,15 @@ import json
 import os
 import re
 import socket
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from small_runs import MS, SAMPLES, S, a_pass, identity, request, write
 
-from dashboard.cli import build_parser, main, serve_command
+from dashboard.cli import build_parser, main
 from dashboard.metrics import METRICS
 from engine.bundle import Check
-from engine.errors import GapscopeError
 from engine.traces import load_trace
 from engine.traces.cache import TraceCache
 
@@ -229,22 +227,15 @@ def test_serve_announces_nothing_that_it_cannot_serve(capsys: pytest.CaptureFixt
         port = busy.getsockname()[1]
         code, out, err = run(capsys, "serve", "--port", str(port), "--store", str(tmp_path))
     assert (code, out) == (2, "")
-    assert err == f"gapscope: Port {port} cannot be used (Address already in use): give another one with --port.\n"
+    assert err == (
+        f"gapscope: Port {port} of 127.0.0.1 cannot be used (Address already in use): give another one with "
+        "--port, or an address of this machine with --host.\n"
+    )
     file = tmp_path / "file"
     file.touch()
     code, out, err = run(capsys, "serve", "--port", str(port), "--store", str(file))
     assert (code, out) == (2, "")
     assert err == f"gapscope: Store {file} is not a folder: give --store a folder of runs.\n"
-
-
-def test_serve_binds_to_loopback_only() -> None:
-    command = serve_command(8765)
-    assert command[:4] == [sys.executable, "-m", "streamlit", "run"]
-    assert Path(command[4]).name == "app.py"
-    assert command[command.index("--server.address") + 1] == "127.0.0.1"
-    assert command[command.index("--server.port") + 1] == "8765"
-    with pytest.raises(GapscopeError, match="65535"):
-        serve_command(70_000)
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:

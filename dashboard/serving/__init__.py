@@ -1,0 +1,1 @@
+"""Who may reach the dashboard: where it listens, under which names, and who is let in."""
