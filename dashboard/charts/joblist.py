@@ -1,4 +1,4 @@
-"""The list of jobs: state, progress, cancel. Redrawn by itself while one of them runs."""
+"""The list of jobs: place in the queue, progress, time that is left, cancel, retry. Redrawn while one of them runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from pathlib import Path
 
 import streamlit as st
 
-from dashboard import jobs
+from dashboard import jobs, widgets
 from dashboard.frame import escape
-from dashboard.jobs import Job
+from dashboard.jobs import Job, queue
+from engine.errors import GapscopeError
 
 SHOWN = 5
 WORDS = {
@@ -18,7 +19,7 @@ WORDS = {
     "done": ":material/check: done",
     "failed": ":material/error: failed",
     "canceled": ":material/block: canceled",
-    "lost": ":material/help: lost",
+    "lost": ":material/help: worker died",
 }
 
 
@@ -28,27 +29,33 @@ Ended = Callable[[Job], None]
 def show(store: Path, does: str, ended: Ended | None = None, **about: str) -> None:
     """The latest jobs of a kind, or those of them about something; while one is under way, twice a second.
 
-    ``ended`` draws what came of a job that is done.
+    All that wait or run are listed, and the last few that ended. ``ended`` draws what came of a job that is done.
     """
+    if problem := st.session_state.pop("_refused_job", ""):
+        st.error(escape(problem))
     found = jobs.jobs_about(store, do=does, **about)
     if not found:
         return
     if any(not job.final for job in found):
         _watched(store, does, ended, about)
     else:
-        _rows(found[:SHOWN], ended)
+        _rows(store, found, ended)
 
 
 @st.fragment(run_every=0.5)
 def _watched(store: Path, does: str, ended: Ended | None, about: Mapping[str, str]) -> None:
     found = jobs.jobs_about(store, do=does, **about)
-    if all(job.final for job in found):
-        st.rerun()  # the whole page, which stops watching and shows the run
-    _rows(found[:SHOWN], ended)
+    followed = st.session_state.get("_jobs") or ()
+    if all(job.final for job in found) or any(job.final and job.id in followed for job in found):
+        st.rerun()  # the whole page: it stops watching, and a run that is followed joins the pair bar
+    _rows(store, found, ended)
 
 
-def _rows(found: list[Job], ended: Ended | None) -> None:
-    for job in found:
+def _rows(store: Path, found: list[Job], ended: Ended | None) -> None:
+    left = queue.waiting(store)
+    places = queue.told(left)
+    ahead = sorted((job for job in found if not job.final), key=lambda job: (job.created_s, job.id))
+    for job in [*ahead, *[job for job in found if job.final][:SHOWN]]:
         with st.container(horizontal=True, vertical_alignment="center", key=f"job-{job.id}", gap="small"):
             words = f"{WORDS[job.state]} · {escape(job.title)}" + (f" · {escape(job.run_id)}" if job.run_id else "")
             with st.container(width="stretch", gap=None):
@@ -57,10 +64,30 @@ def _rows(found: list[Job], ended: Ended | None) -> None:
                 if refused:
                     st.error(escape(job.message))
                 if not job.final:
-                    st.progress(job.share or 0.0, text=escape(str(job.progress.get("words") or "waiting for its turn")))
-            if job.final:
-                st.button("Forget", key=f"forget-{job.id}", on_click=jobs.forget, args=(job,), type="tertiary")
-            else:
+                    told = str(job.progress.get("words") or "waiting for its turn")
+                    st.progress(job.share or 0.0, text=escape(f"{told} · {places.get(job.id, 'ending')}"))
+            if not job.final:
                 st.button("Cancel", key=f"cancel-{job.id}", on_click=jobs.cancel, args=(job,))
+                continue
+            if job.state != "done" and job.repeatable:
+                st.button("Retry", key=f"retry-{job.id}", on_click=_retry, args=(store, job), help="Ask for it again")
+            if job.run_id and job.run_id not in (st.session_state.get("r") or ()) and not _absent(job.run_id):
+                st.button("Show", key=f"show-{job.id}", on_click=widgets.choose_candidate, args=(job.run_id,))
+            st.button("Forget", key=f"forget-{job.id}", on_click=jobs.forget, args=(job,), type="tertiary")
         if ended is not None and job.state == "done":
             ended(job)
+
+
+def _absent(run_id: str) -> bool:
+    return all(entry.run_id != run_id for entry in widgets.entries())
+
+
+def _retry(store: Path, job: Job) -> None:
+    """Ask for a job that failed again; its run joins the pair bar, as at the first time."""
+    try:
+        again = jobs.submit(store, job.spec, estimate=job.estimate)
+    except GapscopeError as error:
+        st.session_state["_refused_job"] = str(error)
+        return
+    if job.spec.get("do") == "replay":
+        widgets.follow(again.id)

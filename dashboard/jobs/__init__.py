@@ -3,8 +3,8 @@
 A job is a folder ``<store>/.jobs/<id>/``. Its id is a digest of what is asked for, so asking twice is one job.
 ``spec.json`` says what to do and how long it may take, the worker (:mod:`dashboard.jobs.worker`) writes ``worker.json``
 (pid, start time and when its turn came), ``progress.json`` while it runs, ``made.json`` (the complete ones of several
-runs) and exactly one of ``result.json``, ``error.json`` and ``canceled.json`` at its end; ``cancel.json`` asks it to stop.
-Nothing else holds state: a page reload or a new server reads the same files, and the worker needs neither.
+runs) and exactly one of ``result.json``, ``error.json`` and ``canceled.json`` at its end; ``cancel.json`` asks it to
+stop. Nothing else holds state: a page reload or a new server reads the same files, and the worker needs neither.
 """
 
 from __future__ import annotations

@@ -157,3 +157,12 @@ def scale(values: Mapping[str, Any], now: Mapping[str, Any]) -> float | None:
     if spans[0] == spans[1]:
         return 1.0
     return float(spans[0] / spans[1]) if all(spans) else None
+
+
+def why_none(base: Bundle, values: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """Why there is no estimate, as the end of a sentence."""
+    if not base.rows("passes"):
+        return "as the run to start from recorded no passes"
+    if scale(values, now) is None:
+        return "as the replay, or the run to start from, ends when its trace does"
+    return "as no replay of the store says how long it took"

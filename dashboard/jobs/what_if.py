@@ -83,11 +83,30 @@ def changes(values: Mapping[str, Any], base: Mapping[str, Any]) -> dict[str, Any
     return {name: value for name, value in values.items() if value is not None and value != base[name]}
 
 
+def changed_by(replay: Bundle, now: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs of a replay that differ from those of the run it was made from (``now``).
+
+    A term that comes from the timing (below zero) is a number in the replay's own record, and no change unless it was
+    ``asked`` for.
+    """
+    found = changes(base_values(replay), now)
+    return {name: value for name, value in found.items() if name in asked or not _from_timing(now[name])}
+
+
+def _from_timing(value: Any) -> bool:
+    return isinstance(value, float) and value < 0
+
+
+def words(changed: Mapping[str, Any]) -> str:
+    """Changed knobs in a sentence: with lanes=6, or as it was."""
+    named = ", ".join(f"{knob}={value}" for knob, value in changed.items())
+    return f"with {named}" if named else "as it was"
+
+
 def title(base: Bundle, changed: Mapping[str, Any]) -> str:
     """The base run with its changed knobs named."""
     name = base.run_id.rpartition("-")[0].removesuffix("-what-if")
-    words = ", ".join(f"{knob}={value}" for knob, value in changed.items())
-    return f"{name} with {words}" if words else f"{name} replayed"
+    return f"{name} {words(changed)}" if changed else f"{name} replayed"
 
 
 def spec(base: Bundle, changed: Mapping[str, Any], fit: Sequence[str], stores: Sequence[Path]) -> dict[str, Any]:

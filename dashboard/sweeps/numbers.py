@@ -38,7 +38,7 @@ class Scope:
         """The number of the measured run and its noise; matched populations are those of the pair with ``run_id``."""
         key, own = self.key(name), self.population.for_side(run_id)
         found = number(store, self.measured, key, own, self.estimator)
-        others = repeats(store, self.measured)
+        others = tuple(repeats(store, self.measured))
         return found, noise(store, self.measured, key, own, self.estimator, others, found)
 
     def judged(self, store: Store, run_id: str, gates: Sequence[Gate]) -> list[GateResult]:

@@ -151,3 +151,21 @@ def record_of(base: str, changes: Mapping[str, Any], fit: Sequence[str]) -> dict
 def key_of(record: Mapping[str, Any]) -> str:
     """The record as text, so that equal ones are equal."""
     return json.dumps(record, sort_keys=True)
+
+
+def usual(name: str, value: Any) -> str:
+    """Values around that of the base, as text, for a knob of which none were given; empty where nothing says any."""
+    knob = BY_NAME[name]
+    if knob.type is bool:
+        return "false,true"
+    if knob.choices:
+        return ",".join(knob.choices)
+    if not value or value < 0:
+        return ""
+    around = [value / 2, 0.75 * value, value, 1.5 * value, 2 * value]
+    if knob.type is int:
+        around = [round(one) for one in around]
+    inside = [
+        one for one in around if (knob.low is None or one >= knob.low) and (knob.high is None or one <= knob.high)
+    ]
+    return ",".join(dict.fromkeys(f"{one:g}" if knob.type is float else str(one) for one in inside))

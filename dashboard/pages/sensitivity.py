@@ -1,0 +1,56 @@
+"""Sensitivity: which knob moves this gap? Each one step down and up, one at a time."""
+
+from functools import partial
+
+import streamlit as st
+
+from dashboard import widgets
+from dashboard.charts import sweeping, tornado
+from dashboard.charts.draw import draw
+from dashboard.frame import escape
+from dashboard.metrics import SWEEP_NUMBERS
+from dashboard.sweeps.effects import effect, spread_of
+from dashboard.sweeps.numbers import played, runs_of
+from dashboard.sweeps.plan import MOST_POINTS, point
+from dashboard.sweeps.steps import RULE, USUAL, steps
+
+frame, store = widgets.frame("sensitivity"), widgets.store()
+begun = sweeping.start()
+left, right = st.columns([1, 3], vertical_alignment="bottom")
+with left:
+    name = widgets.control("sens_number")
+with right:
+    knobs = widgets.control("sens_knobs", placeholder="the usual ones") or USUAL
+st.caption(f"{escape(RULE)} One knob at a time, all else as in the base: what two knobs do together is not in it.")
+
+found = steps(knobs, begun.now, begun.fixed)
+origin = point((), begun.fixed, begun.now)
+plan = [origin, *(step.point for step in found.steps)]
+if len(plan) > MOST_POINTS:
+    st.error(f"These knobs make {len(plan)} points: expected at most {MOST_POINTS}; choose fewer knobs.")
+    st.stop()
+sweeping.run(begun, plan, f"sensitivity of {begun.base.run_id.rpartition('-')[0]}", "sensitivity")
+
+scope, sides = sweeping.scope(frame), sweeping.sides(frame, begun)
+first, *others = played(store, runs_of(widgets.entries()), begun.base.run_id, begun.fit, plan, scope, [name])
+measured, noise, apart = sweeping.beside(frame, begun, name)
+if apart:
+    st.info(escape(apart))
+target, base = measured.value if measured else None, first.value(name)
+unlike = any(side.regime for side in sides) and not frame.acknowledged
+if unlike:
+    st.info("These runs are not like for like: what becomes of the gap is withheld until that is acknowledged above.")
+    target = None
+spread = spread_of(noise, target)
+effects = [
+    effect(step, one.run_id, one.value(name), base, target, spread)
+    for step, one in zip(found.steps, others, strict=True)
+]
+table = tornado.table(effects, found.skipped, scope, name)
+if base is not None:
+    gap = None if target is None else base - target
+    figure = tornado.bars(effects, scope, name, spread, gap, frame.dark)
+    title = f"What one step of each knob does to {SWEEP_NUMBERS[name]}"
+    note = "Grey: noise of the measured run. Dotted: the change that closes the gap. Click a bar for its run."
+    draw(frame, "tornado", title, table, figure, note=note, sides=sides, on_select=partial(sweeping.chosen, "tornado"))
+draw(frame, "steps", "Steps, one by one", table, sides=sides, height=420)
