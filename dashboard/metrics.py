@@ -59,8 +59,8 @@ PHASES: dict[str, tuple[str, ...]] = {
     "drain": ("drain",),
     "cooldown": ("cooldown",),
 }
-"""Phases that numbers can be about, by those of the dispatch of their requests. From grace on nothing is dispatched, and
-numbers are those of passes."""
+"""Phases that numbers can be about, by those of the dispatch of their requests. From grace on none is sent, and numbers
+are those of passes."""
 SUBSETS: dict[str, str] = {
     "complete": "every request",
     "root": "requests of root conversations",
@@ -125,6 +125,10 @@ class Population:
     def for_side(self, counterpart: str | None) -> Population:
         """The population of one side, with the run id of the other where membership depends on it."""
         return replace(self, counterpart=counterpart if self.matched else None)
+
+    def whole(self) -> Population:
+        """This population where it does not depend on another run, else all requests of its phase."""
+        return replace(self, subset="complete", counterpart=None) if self.matched else self
 
     def shared_with(self, counterpart: str) -> Population:
         """The source-turns shared with another run: by this population's rule, or by that of all shared keys."""

@@ -104,4 +104,4 @@ def show(store: Store, sides: Sequence[tuple[Role, str]], phase: str, dark: bool
     """Draw the bar of these runs."""
     told = tallies(store, [run_id for _, run_id in sides], phase)
     words = {"all": "any phase", "warmup": "warm-up", "cooldown": "cool-down"}.get(phase, phase)
-    st.html(markup([(role, one) for (role, _), one in zip(sides, told, strict=True)], words, dark))
+    st.html(markup([(role, one) for (role, _), one in zip(sides, told, strict=True)], words, dark), width="stretch")

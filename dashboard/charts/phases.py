@@ -49,7 +49,7 @@ def shaded(frame: Frame, figure: Figure, *, every: bool = False) -> Figure:
                     "fillcolor": f"rgba(128,128,136,{SHADES.get(phase, 0.11)})",
                     "label": {
                         "text": label if at == 0 else "",
-                        "textposition": "top left",
+                        "textposition": "top center" if phase == "profile" else "top left",
                         "font": {"size": 10, "color": "#9A9AA2" if frame.dark else "#6F6F76"},
                     },
                 }

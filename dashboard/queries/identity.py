@@ -82,7 +82,7 @@ def failed_repeats(store: Store, run_id: str) -> list[str]:
 
 def one_experiment(store: Store, left: str, right: str) -> bool:
     """Whether two runs have one identity, as :func:`repeats` wants it, whatever became of them."""
-    return not _in_the_way(store, left, right)
+    return not in_the_way(store, left, right)
 
 
 def failed_checks(store: Store, run_id: str) -> list[str]:
@@ -105,8 +105,8 @@ def same_recording(store: Store, left: str, right: str) -> bool:
 def _alike(store: Store, run_id: str) -> list[str]:
     return sorted(
         other
-        for other in _other_measured(store, run_id)
-        if not _in_the_way(store, run_id, other) and not same_recording(store, run_id, other)
+        for other in other_measured(store, run_id)
+        if not in_the_way(store, run_id, other) and not same_recording(store, run_id, other)
     )
 
 
@@ -120,12 +120,13 @@ class NearRepeat:
 
 def near_repeats(store: Store, run_id: str, most: int = 5) -> list[NearRepeat]:
     """Measured runs that nearly repeat this one, those first that the fewest fields keep from it."""
-    found = [NearRepeat(other, _in_the_way(store, run_id, other)) for other in _other_measured(store, run_id)]
+    found = [NearRepeat(other, in_the_way(store, run_id, other)) for other in other_measured(store, run_id)]
     near = sorted((one for one in found if one.fields), key=lambda one: (len(one.fields), one.run_id))
     return near[:most]
 
 
-def _other_measured(store: Store, run_id: str) -> list[str]:
+def other_measured(store: Store, run_id: str) -> list[str]:
+    """Sound measured runs of other content; none of a run that is not measured itself."""
     if store.bundle(run_id).kind != "measured":
         return []
     content = run_id.rpartition("-")[2]  # the same recording under another name is no repeat of itself
@@ -136,7 +137,7 @@ def _other_measured(store: Store, run_id: str) -> list[str]:
     ]
 
 
-def _in_the_way(store: Store, run_id: str, other: str) -> tuple[FieldDiff, ...]:
+def in_the_way(store: Store, run_id: str, other: str) -> tuple[FieldDiff, ...]:
     """What keeps two runs from being one experiment.
 
     Fields that differ or that only one of them knows, but for VARYING_FIELDS; and essential ones that neither knows.
