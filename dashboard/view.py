@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from dashboard import metrics
 from dashboard.link_versions import DEFAULTS, UPGRADERS, VERSION
+from dashboard.sweeps.plan import SWEPT
 from engine import knobs
 from engine.bundle.manifest import RUN_ID
 from engine.errors import GapscopeError
@@ -40,6 +41,7 @@ class Param:
     low: float | None = None
     high: float | None = None  # of a list: how many it may hold
     pattern: re.Pattern[str] | None = None
+    also: tuple[str, ...] = ()  # further pages that use it
     by_data: bool = False  # its default depends on the runs, so a link says it wherever it is on screen
 
     def say(self, choice: str) -> str:
@@ -101,6 +103,9 @@ PRESET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+
 SOURCE_NAME = re.compile(rf"(analytic|anchor|table):{PRESET_NAME.pattern}(#[0-9]+)?")
 
 DEFAULT_PAGE = "verdict"
+REPLAYING = ("what_if", "sweep", "sensitivity")
+"""Pages that replay a run with other knobs."""
+SPACED = "A list such as 4,8,16, or from:to:steps such as 1024:8192:4; with :log at its end by equal factors"
 PAGES: dict[str, str] = {
     "runs": "Runs",
     "verdict": "Verdict",
@@ -119,7 +124,10 @@ PAGES: dict[str, str] = {
     "boundaries": "Boundaries",
     "request": "Request",
     "what_if": "What-if",
+    "sweep": "Sweep",
+    "sensitivity": "Sensitivity",
     "ledger": "Ledger",
+    "report": "Report",
 }
 """Pages by their name in the address bar."""
 
@@ -130,6 +138,8 @@ _RUNG_WORDS = {
     "4": "4 Per-role benches",
     "5": "5 End to end",
 }
+RUN_STATES = ("qualified", "failed", "unknown", "altered", "malformed")
+"""What the qualification of a sound run says, else what is wrong with its files."""
 CANDIDATES = ("replay", *(f"candidate {place}" for place in range(2, MAX_REPLAYS + 1)))
 """The replays by their places in the pair bar."""
 _CLASS_WORDS = {"prefill_only": "prefill only", "mixed": "mixed", "decode_only": "decode only"}
@@ -170,8 +180,8 @@ _TABLE: tuple[Param, ...] = (
         SHARED,
         "Phase",
         tuple(metrics.PHASES),
-        "A request's phase is that of its dispatch; a pass's is that of its start.",
-        {"warmup": "warm-up", "all": "all phases"},
+        "A request's phase is that of its dispatch; a pass's is that of its start. From grace on none is sent.",
+        {"warmup": "warm-up", "all": "all phases", "cooldown": "cool-down"},
     ),
     Param(
         "est",
@@ -205,7 +215,12 @@ _TABLE: tuple[Param, ...] = (
     Param("ack", bool, False, SHARED, "Compare anyway: I know that these runs are not like for like"),
     Param("find", str, "", "runs", "Search"),
     Param("kind", list, (), "runs", "Kind", ("measured", "replay", "sweep", "imported_summary")),
+    Param("run_state", list, (), "runs", "State", RUN_STATES),
+    Param("run_model", list, (), "runs", "Model"),
+    Param("run_hw", list, (), "runs", "Hardware"),
+    Param("run_engine", list, (), "runs", "Engine"),
     Param("rungs", bool, False, "runs", "Rungs of ladders", help="List the replays between a prediction and a run"),
+    Param("points", bool, False, "runs", "Points of sweeps", help="List the replays of sweeps and sensitivities"),
     Param(
         "gates",
         str,
@@ -214,6 +229,7 @@ _TABLE: tuple[Param, ...] = (
         "Acceptance contract",
         help="Gates, separated by spaces: ttft.mean<=10% ttft.p90<=15% hit_ratio.tokens<=2pp preemptions.capture=2..8. "
         "There is no built-in threshold.",
+        also=(*REPLAYING, "report"),
     ),
     Param("split", str, "ttft", "verdict", "Gap of the mean", metrics.HEADLINE_METRICS, words=_METRIC_WORDS),
     Param("split_of", str, "replay", "verdict", "Of", CANDIDATES, by_data=True),
@@ -254,7 +270,21 @@ _TABLE: tuple[Param, ...] = (
             "turn_index": "turn depth",
         },
     ),
+    Param("slo", str, "", "percentiles", "Limits", help="Of latency metrics, as ttft<=500ms e2e<=2s: the share within"),
+    Param(
+        "err",
+        str,
+        "median",
+        "percentiles",
+        "Gap of a cell",
+        ("median", "means"),
+        "Of the source-turns that both sides share: the median of their gaps, or the gap of their means",
+        {"median": "median", "means": "of the means"},
+    ),
+    Param("err_of", str, "replay", "percentiles", "Of", CANDIDATES, by_data=True),
+    Param("err_cell", str, "", "percentiles", "Cell (click one below)", pattern=re.compile(r"\d{1,2}[.]\d{1,2}")),
     Param("top", int, 10, "percentiles", "Largest requests", low=1, high=500),
+    Param("hist", str, "ttft.mean", "repeats", "Number", tuple(metrics.LADDER_NUMBERS), words=metrics.LADDER_NUMBERS),
     Param(
         "tools",
         list,
@@ -396,6 +426,7 @@ _TABLE: tuple[Param, ...] = (
         "Start from",
         pattern=RUN_ID,
         help="The run whose knobs are changed: a replay brings its timing model along",
+        also=REPLAYING[1:],
         by_data=True,
     ),
     Param(
@@ -406,7 +437,35 @@ _TABLE: tuple[Param, ...] = (
         "Fit the timing on",
         help="Measured passes for a new timing model; without any, the model of the replay to start from is used",
         by_data=True,
+        also=REPLAYING[1:],
     ),
+    Param("knob_find", str, "", "what_if", "Find a knob", help="Knobs whose name or text holds every word"),
+    Param(
+        "swp_with",
+        str,
+        "",
+        "sweep",
+        "With knobs",
+        help="What every point changes besides, as lanes=6 think_scale=0.5",
+        also=("sensitivity",),
+    ),
+    Param("swp_x", str, "lanes", "sweep", "Knob", SWEPT),
+    Param("swp_x_at", str, "", "sweep", "Its values", help=SPACED),
+    Param("swp_y", str, "", "sweep", "Second knob", ("", *SWEPT), words={"": "none"}),
+    Param("swp_y_at", str, "", "sweep", "Its values", help=SPACED),
+    Param("swp_number", str, "ttft.p90", "sweep", "Number", tuple(metrics.SWEEP_NUMBERS), words=metrics.SWEEP_NUMBERS),
+    Param("swp_rate", str, "output_rate", "sweep", "Throughput", tuple(metrics.SWEEP_RATES), words=metrics.SWEEP_RATES),
+    Param("swp_tail", str, "ttft.p90", "sweep", "Latency", tuple(metrics.SWEEP_TAILS), words=metrics.SWEEP_TAILS),
+    Param(
+        "sens_number",
+        str,
+        "ttft.p90",
+        "sensitivity",
+        "Gap of",
+        tuple(metrics.SWEEP_NUMBERS),
+        words=metrics.SWEEP_NUMBERS,
+    ),
+    Param("sens_knobs", list, (), "sensitivity", "Knobs", SWEPT, help="Those that are varied; the usual ones without"),
     Param("status", str, "all", "ledger", "Status", ("all", "open", "supported", "retracted")),
 )
 
@@ -455,6 +514,17 @@ class View:
                 pairs += [(param.name, text) for text in texts]
         return pairs
 
+    @property
+    def runs(self) -> dict[str, list[str]]:
+        """The runs that the view names, by the label of the parameter that does."""
+        found: dict[str, list[str]] = {}
+        for param in params_of(self.page):
+            value = self[param.name]
+            if param.pattern is RUN_ID or param.name == "fit":
+                named = [text.partition(":")[0] for text in (value if param.type is list else [value]) if text]
+                found |= {param.label: named} if named else {}
+        return found
+
     def link(self, base: str = "") -> str:
         """The permalink: ``base`` is scheme, host and port."""
         page = "" if self.page == DEFAULT_PAGE else self.page  # the default page lives at the root
@@ -463,7 +533,7 @@ class View:
 
 def params_of(page: str) -> list[Param]:
     """The parameters that a page shows: the shared ones first."""
-    return [param for param in PARAMS.values() if param.owner in (SHARED, page)]
+    return [param for param in PARAMS.values() if param.owner in (SHARED, page) or page in param.also]
 
 
 def turn_key(conversation: str, turn: int, again: int = 0) -> str:
@@ -527,3 +597,17 @@ def from_link(link: str) -> View:
     for name, text in parse_qsl(parts.query, keep_blank_values=True):
         query.setdefault(name, []).append(text)
     return from_query(parts.path, query)
+
+
+def saved_view(link: str) -> str:
+    """What is kept of the permalink of a view: ``page?query``, as a permalink has them, without host and port.
+
+    Raises:
+        GapscopeError: no such page, a version that is not known, values that cannot be used, or no run named.
+    """
+    shown = from_link(link.strip())
+    if shown.ignored:
+        raise GapscopeError(f"Parts of this link cannot be used: {'; '.join(shown.ignored)}. Copy it from Link.")
+    if not shown["m"]:
+        raise GapscopeError("This link names no measured run, so it would not show the same again: copy it from Link.")
+    return f"{shown.page}?{urlencode(shown.query())}"

@@ -16,6 +16,7 @@ import streamlit as st
 
 from dashboard import jobs, pairs, view
 from dashboard.catalogue import KIND_WORDS, RunEntry
+from dashboard.charts.answer import Answer
 from dashboard.charts.style import ROLES, Role
 from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, escape, placed, role, roles
@@ -51,6 +52,11 @@ def store() -> Store:
 def entries() -> list[RunEntry]:
     """The runs of the store as :func:`look` found them."""
     return list(st.session_state["_entries"])
+
+
+def held() -> set[str]:
+    """Ids of the runs of the store that can be shown."""
+    return {entry.run_id for entry in entries() if entry.state == "ok"}
 
 
 def look() -> None:
@@ -124,7 +130,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Runs": ("runs",),
     "Compare": ("verdict", "identity", "source", "cohort", "percentiles", "repeats", "tools"),
     "Mechanism": ("passes", "timing", "coverage", "cache_events", "boundaries", "request", "ladder", "alignment"),
-    "Explore": ("what_if", "ledger"),
+    "Explore": ("what_if", "sweep", "sensitivity", "ledger"),
+    "Share": ("report",),
 }
 
 
@@ -165,10 +172,13 @@ def entered() -> None:
 
 
 def keep_shared(page: str) -> None:
-    """Give every shared value to the address bar again when the page changed."""
-    if st.session_state.get("_page") not in (None, page):
+    """Give every shared value, and those that both pages use, to the address bar again when the page changed."""
+    before = st.session_state.get("_page")
+    if before not in (None, page):
         for param in PARAMS.values():
-            if param.owner == SHARED and param.name in st.session_state:
+            users = (param.owner, *param.also)
+            both = param.owner == SHARED or (before in users and page in users)
+            if both and param.name in st.session_state:
                 st.session_state[param.name] = st.session_state[param.name]
     st.session_state["_page"] = page
 
@@ -197,32 +207,35 @@ def choose_candidate(run_id: str) -> None:
 
 def compare_first(run_id: str) -> None:
     """Put a run into the first place of the replays, where every table compares with it; the others move down."""
+    if run_id == st.session_state.get("m"):
+        return
     replays = [one for one in st.session_state.get("r") or () if one != run_id]
     st.session_state["r"] = [run_id, *replays][: view.MAX_REPLAYS]
     st.session_state["ack"] = False
 
 
 def follow(job_id: str) -> None:
-    """Let the run of a job join the pair bar when it is there, after a reload as well."""
-    st.session_state["_job"] = job_id
-    st.query_params["job"] = job_id
+    """Let the run of a job join the pair bar when it is there, after a reload as well; several jobs one by one."""
+    asked = [one for one in st.session_state.get("_jobs") or () if one != job_id]
+    st.session_state["_jobs"] = st.query_params["job"] = [*asked, job_id]
 
 
 def join_finished() -> bool:
-    """The run of a followed job joins the pair bar once it is done. True: in the next run of the script, ask for it."""
-    job_id = st.session_state.get("_job") or st.query_params.get("job", "")
-    job = jobs.find(roots()[-1], job_id)
-    if job is None or not job.final:
-        st.session_state["_job"] = job_id if job else ""
-        return False
-    if "_page" not in st.session_state:  # the link still has to seed the pair bar
+    """The runs of followed jobs join the pair bar once done. True: in the next run of the script, ask for it."""
+    asked = st.session_state.get("_jobs") or st.query_params.get_all("job")
+    found = [job for job in (jobs.find(roots()[-1], job_id) for job_id in asked) if job]
+    ended = [job for job in found if job.final]
+    if ended and "_page" not in st.session_state:  # the link still has to seed the pair bar
         return True
-    st.session_state["_job"] = ""
-    if "job" in st.query_params:
+    st.session_state["_jobs"] = left = [job.id for job in found if not job.final]
+    if ended and left:
+        st.query_params["job"] = left
+    elif ended and "job" in st.query_params:
         del st.query_params["job"]
-    if job.run_id and job.run_id not in (st.session_state.get("r") or ()):
-        choose_candidate(job.run_id)
-        st.toast(f"{escape(job.title)} joined the pair as a candidate.")
+    for job in ended:
+        if job.run_id and job.run_id not in (st.session_state.get("r") or ()):
+            choose_candidate(job.run_id)
+            st.toast(f"{escape(job.title)} joined the pair as a candidate.")
     return False
 
 
@@ -245,6 +258,16 @@ def request_link(turn: str, label: str = "") -> None:
         query_params={"turn": turn},
         help="This source-turn on both sides",
     )
+
+
+def turn_links(selection: Any, shown: Answer) -> None:
+    """Links to the Request page for the selected rows of a table that has a column ``turn``."""
+    if not selection or "turn" not in shown.rows.column_names:
+        return
+    with st.container(horizontal=True, gap="small"):
+        for row in selection["selection"]["rows"]:
+            if row < shown.rows.num_rows and (turn := shown.rows.column("turn")[row].as_py()):
+                request_link(turn, f"Open {turn} on the Request page")
 
 
 def turn_chooser(key: str, turns: Sequence[str]) -> Callable[[], None]:
@@ -300,8 +323,13 @@ def seen() -> View | None:
 
 def permalink(page: str) -> str:
     """The link that restores the view on screen."""
+    return current(page).link(base_url())
+
+
+def base_url() -> str:
+    """Scheme, host and port of this server as the browser names it; empty where nobody asks from a browser."""
     parts = urlsplit(st.context.url or "")
-    return current(page).link(f"{parts.scheme}://{parts.netloc}" if parts.netloc else "")
+    return f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 
 def frame(page: str) -> Frame:
