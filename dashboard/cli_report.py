@@ -55,6 +55,8 @@ def run_report(arguments: argparse.Namespace) -> int:
     write = {".html": as_html, ".md": as_markdown}.get(arguments.out.suffix.lower())
     if write is None:
         raise GapscopeError(f"Report {arguments.out.name}: expected a file that ends in .html or .md.")
+    if not arguments.out.parent.is_dir():
+        raise GapscopeError(f"{arguments.out} cannot be written: there is no folder {arguments.out.parent}.")
     if len(arguments.replay) > MAX_REPLAYS:
         raise GapscopeError(f"{len(arguments.replay)} runs beside the measured one: expected at most {MAX_REPLAYS}.")
     gates = [Gate.parse(text) for text in arguments.gate]
