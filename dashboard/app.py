@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Sequence
+from functools import partial
 
 import pandas  # noqa: F401  pyarrow imports it at the first array it reads: better here than behind a first control
 import streamlit as st
-from dashboard.charts import heading
-from dashboard.charts.style import Role
+from PIL import Image
+from streamlit.delta_generator import DeltaGenerator
+
+from dashboard import pairs, view, widgets
+from dashboard.charts import heading, outcome_bar, saved_views
+from dashboard.charts.copying import copy_button
+from dashboard.charts.style import ROLES, Role
 from dashboard.frame import escape
 from dashboard.queries.identity import identity, repeats
 from dashboard.serving.gate import require_login
+from dashboard.sharing.comment import Shown
 from dashboard.sheet import STYLE
 from engine.errors import GapscopeError
-from PIL import Image
-
-from dashboard import pairs, view, widgets
 
 
 @st.cache_resource(show_spinner=False)
@@ -60,23 +64,30 @@ def main() -> None:
         widgets.keep_shared(name)
         widgets.look()
         heading.title(name)
-        _pair_bar(name)
+        shown = Shown(widgets.store(), view.PAGES[name], partial(widgets.permalink, name), _contract)
+        st.session_state["_shown"] = shown
+        copying = _pair_bar(name)
         if again:
             st.rerun()
         try:
             page.run()
         finally:
             widgets.remember_view(name)  # a page that stops early shows something, too
+            if copying:
+                _comment(copying, shown)
     except GapscopeError as error:
         st.error(escape(str(error)))
 
 
-def _pair_bar(page: str) -> None:
-    """Measured run, replays, population, phase, estimator and window; set once, held on all pages."""
+def _pair_bar(page: str) -> DeltaGenerator | None:
+    """Measured run, replays, population, phase, estimator and window; set once, held on all pages.
+
+    Returns the panel for the page as Markdown where it is open: what it holds is known after the page ran.
+    """
     found = widgets.entries()
     known = [e.run_id for e in pairs.comparable(found)]
     if not known:
-        return
+        return None
     first = pairs.default_measured(widgets.store(), found) or known[0]
     asked_m = st.session_state.get("m") or (st.query_params.get("m") or first)
     asked_r = st.session_state.get("r", st.query_params.get_all("r"))
@@ -120,11 +131,14 @@ def _pair_bar(page: str) -> None:
             widgets.control("win", width=190, flat=False)
             _one_click()
             _share(page)
+            copying = _copy()
     _titles()
     heading.printed(page)
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
     if not widgets.unusable(chosen[0], found):
+        _outcomes(chosen)
         _not_like_for_like(chosen[0], widgets.usable_replays(chosen, found))
+    return copying
 
 
 def _with_absent(known: list[str], asked: Sequence[str]) -> list[str]:
@@ -167,7 +181,32 @@ def _share(page: str) -> None:
     if panel.open:
         with panel:
             st.caption("Restores this view on any gapscope whose store holds these runs.")
-            st.code(widgets.permalink(page), language=None, wrap_lines=True)
+            link = widgets.permalink(page)
+            st.code(link, language=None, wrap_lines=True)
+            saved_views.form(widgets.roots(), link)
+            saved_views.newest(widgets.roots(), widgets.held(), widgets.base_url())
+
+
+def _copy() -> DeltaGenerator | None:
+    """The panel with this page as Markdown; None while it is closed."""
+    panel = st.popover(
+        "Copy", icon=":material/content_copy:", key="copy", on_change="rerun", help="This page as Markdown for a review"
+    )
+    return panel if panel.open else None
+
+
+def _comment(panel: DeltaGenerator, shown: Shown) -> None:
+    """What the page drew, for a review comment."""
+    text = shown.page_comment()
+    with panel, st.container(width=620):
+        copy_button("Copy as Markdown", text, "copy-page")
+        st.caption("Verdict in one line, permalink, identity of each run, and what this page drew.")
+        st.code(text, "markdown", height=380)
+
+
+def _contract() -> str:
+    """The acceptance contract on screen."""
+    return str(st.session_state.get("gates") or "")
 
 
 def _titles() -> None:
@@ -180,6 +219,16 @@ def _titles() -> None:
         pinned = f" :{one.word}-badge[:material/keep: pinned baseline]" if st.session_state["pin"] and not words else ""
         words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}{pinned}")
     st.markdown(f":small[{' · '.join(words)}]")
+
+
+def _outcomes(chosen: Sequence[str]) -> None:
+    """What became of the requests of every side, with the way to the list of those that did not succeed."""
+    named = dict(zip(ROLES, widgets.pair_roles(chosen), strict=True))
+    usable = widgets.usable_replays(chosen, widgets.entries())
+    sides = [(named[ROLES[0]], chosen[0]), *((named[own], run_id) for own, run_id in usable)]
+    with st.container(horizontal=True, key="outcomes", gap="small", vertical_alignment="center", wrap=False):
+        outcome_bar.show(widgets.store(), sides, st.session_state["phase"], widgets.dark())
+        widgets.cohort_link()
 
 
 def _not_like_for_like(measured: str, replays: Sequence[tuple[Role, str]]) -> None:

@@ -16,6 +16,7 @@ from dashboard.cli_align import add_align
 from dashboard.cli_source import add_source
 from dashboard.cli_tools import add_tools
 from dashboard.hypotheses.command import add_hypothesis
+from dashboard.saved.command import add_views
 from dashboard.serving.command import add_serving
 from engine.cli import main as engine_cli
 from engine.cli.terminal import run_command
@@ -63,6 +64,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_source(commands)
     _runs(commands)
     add_hypothesis(commands)
+    add_views(commands)
     add_serving(commands)
     _doctor(commands)
     return parser

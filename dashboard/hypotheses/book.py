@@ -6,20 +6,15 @@ is cut off, foreign or against the rules is counted and shown, and never stops t
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import hashlib
-import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from io import FileIO
 from pathlib import Path
-from urllib.parse import urlencode
 
 import orjson
 
+from dashboard.append_only import CUT_OFF, BadLine, append, distinct, iso, lines, locked, text_of
 from dashboard.hypotheses.rules import (
     LAYERS,
     MOST_CHARACTERS,
@@ -32,22 +27,10 @@ from dashboard.hypotheses.rules import (
     fold,
     refusal,
 )
-from dashboard.view import from_link
+from dashboard.view import saved_view
 from engine.errors import GapscopeError
 
 FILE = "hypotheses.jsonl"
-
-
-@dataclass(frozen=True, slots=True)
-class BadLine:
-    """A line that could not be used. ``store`` is the name of the folder, not where it lies."""
-
-    store: str
-    line: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.store}/{FILE} line {self.line}: {self.reason}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +73,11 @@ def _book(stores: Sequence[Path], held: Path | None) -> Book:
     bad: list[BadLine] = []
     seen: set[Event] = set()
     copies = 0
-    for place, store in enumerate(_distinct(stores)):
-        for line, text in enumerate(_bytes(store, lock=held is None).split(b"\n"), start=1):
-            if not text.strip():
-                continue
+    for place, store in enumerate(distinct(stores)):
+        for line, text in lines(store, FILE, lock=held is None):
             found = _event(text)
             if isinstance(found, str):
-                bad.append(BadLine(store.name, line, found))
+                bad.append(BadLine(store.name, FILE, line, found))
             elif found in seen:
                 copies += 1
             else:
@@ -104,31 +85,15 @@ def _book(stores: Sequence[Path], held: Path | None) -> Book:
                 rows.append((found.at, place, line, store.name, found))
     rows.sort(key=lambda row: row[:3])
     hypotheses, refused = fold([row[-1] for row in rows])
-    bad += [BadLine(rows[at][3], rows[at][2], said) for at, said in refused.items()]
+    bad += [BadLine(rows[at][3], FILE, rows[at][2], said) for at, said in refused.items()]
     return Book(hypotheses, tuple(sorted(bad, key=lambda one: (one.store, one.line))), copies)
-
-
-def _distinct(stores: Sequence[Path]) -> list[Path]:
-    return list(dict.fromkeys(store.resolve() for store in stores))
 
 
 def _event(text: bytes) -> Event | str:
     try:
         return event_of(orjson.loads(text))
     except orjson.JSONDecodeError:
-        return "not a JSON object; is the line cut off?"
-
-
-def _bytes(store: Path, *, lock: bool) -> bytes:
-    try:
-        with (store / FILE).open("rb") as file:
-            if lock:
-                fcntl.flock(file, fcntl.LOCK_SH)  # not in the middle of a row
-            return file.read()
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise GapscopeError(f"{store.name}/{FILE} cannot be read: {error.strerror}.") from None
+        return CUT_OFF
 
 
 def record(
@@ -168,41 +133,20 @@ def record(
         time="",
         view=saved_view(link) if link.strip() else "",
         layer=_layer(layer),
-        **{name: _text(name, value) for name, value in said.items()},
+        **{name: text_of(name, value, MOST_CHARACTERS) for name, value in said.items()},
     )
     missing = [words for name, words in NEEDED[event].items() if not getattr(drafted, name)]
     if missing:
         raise GapscopeError(f"Nothing was written: {NOUNS[event]} needs {' and '.join(missing)}.")
     store = stores[-1].resolve()
-    with _locked(store) as file:
+    with locked(store, FILE) as file:
         book = _book(stores, store)
         known = None if event == "opened" else book.find(ref)
         drafted = _stamped(drafted, known, book, now or datetime.now(UTC))
         if refused := refusal(known, drafted):
             raise GapscopeError(refused)
-        _append(file, orjson.dumps(drafted.row()) + b"\n")
+        append(file, drafted.row())
     return after(known, drafted)
-
-
-def saved_view(link: str) -> str:
-    """What is kept of the permalink of a view: ``page?query``, as a permalink has them.
-
-    Raises:
-        GapscopeError: no such page, a version that is not known, values that cannot be used, or no run named.
-    """
-    shown = from_link(link.strip())
-    if shown.ignored:
-        raise GapscopeError(f"Parts of this link cannot be used: {'; '.join(shown.ignored)}. Copy it from Link.")
-    if not shown["m"]:
-        raise GapscopeError("This link names no measured run, so it would not show the same again: copy it from Link.")
-    return f"{shown.page}?{urlencode(shown.query())}"
-
-
-def _text(name: str, value: str) -> str:
-    value = value.strip()
-    if len(value) > MOST_CHARACTERS:
-        raise GapscopeError(f"The {name} has {len(value):,} characters: expected at most {MOST_CHARACTERS:,}.")
-    return value
 
 
 def _layer(value: str) -> str:
@@ -215,40 +159,10 @@ def _stamped(event: Event, known: Hypothesis | None, book: Book, now: datetime) 
     """The event with id and time: later than what it follows, even where clocks differ."""
     tick = timedelta(microseconds=1)
     if known:
-        return replace(event, id=known.id, time=_iso(max(now, known.changed + tick)))
+        return replace(event, id=known.id, time=iso(max(now, known.changed + tick)))
     while True:
-        made = replace(event, time=_iso(now))
+        made = replace(event, time=iso(now))
         own = "h" + hashlib.sha256(orjson.dumps(made.row(), option=orjson.OPT_SORT_KEYS)).hexdigest()[:8]
         if own not in book.hypotheses:
             return replace(made, id=own)
         now += tick
-
-
-def _iso(time: datetime) -> str:
-    return time.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-@contextmanager
-def _locked(store: Path) -> Iterator[FileIO]:
-    """The file of a store, open for appending and for nobody else meanwhile."""
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        with (store / FILE).open("a+b", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield file
-    except OSError as error:
-        raise GapscopeError(
-            f"Nothing was written: the store {store.name} cannot be written ({error.strerror}); "
-            "start gapscope with --store FOLDER of your own."
-        ) from None
-
-
-def _append(file: FileIO, row: bytes) -> None:
-    """One row, whole and on the disk, or none. What was there before stays as it is."""
-    size = file.seek(0, os.SEEK_END)
-    if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-        row = b"\n" + row  # somebody's row was cut off: it keeps its own line
-    if file.write(row) != len(row):
-        file.truncate(size)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    os.fsync(file.fileno())

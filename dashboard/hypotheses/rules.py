@@ -12,7 +12,8 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from engine.jsonl import TEXT, Spec, Type, one_of, optional, problem_of
+from dashboard.append_only import SAID, UTC_TIME
+from engine.jsonl import TEXT, Spec, one_of, optional, problem_of
 
 STATUSES = ("open", "supported", "retracted")
 EVENTS = {
@@ -42,18 +43,10 @@ MOST_CHARACTERS = 4_000
 Row = Mapping[str, Any]
 
 
-def _is_time(value: Any) -> bool:
-    try:
-        return type(value) is str and value.endswith("Z") and bool(datetime.fromisoformat(value))
-    except ValueError:
-        return False
-
-
-_SAID = Type("text that is not blank", lambda v: type(v) is str and bool(v.strip()))
 _BASE: Spec = {
-    "id": _SAID,
+    "id": SAID,
     "event": one_of(*EVENTS),
-    "time": Type("a time in UTC such as 2026-03-01T12:00:00.000000Z", _is_time),
+    "time": UTC_TIME,
 }
 NEEDED: dict[str, dict[str, str]] = {
     "opened": {"statement": "a statement", "prediction": "a prediction that could fail"},
@@ -104,7 +97,7 @@ def event_of(row: Any) -> Event | str:
     problem = problem_of(row, _BASE)
     if problem is None:
         others = {name: optional(TEXT) for name in NAMES if name in row and name not in _BASE}
-        problem = problem_of(row, others | dict.fromkeys(NEEDED[row["event"]], _SAID))
+        problem = problem_of(row, others | dict.fromkeys(NEEDED[row["event"]], SAID))
     return problem or Event(**{name: row[name] for name in NAMES if row.get(name)})
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from dashboard.append_only import bad_lines
 from dashboard.frame import escape
 from dashboard.hypotheses.book import Book
 from dashboard.hypotheses.rules import EVENTS, LAYERS, Event, Hypothesis
@@ -24,14 +25,9 @@ def layer_words(layer: str) -> str:
     return LAYERS.get(layer, layer) or "not attributed"
 
 
-def bad_words(book: Book, most: int = 5) -> str:
+def bad_words(book: Book) -> str:
     """How many lines could not be used and why; empty where all could."""
-    if not book.bad:
-        return ""
-    told = "; ".join(str(one).rstrip(".") for one in book.bad[:most])
-    more = f"; and {len(book.bad) - most} more" if len(book.bad) > most else ""
-    said = f"Lines of the ledger that cannot be used, left as they are: {len(book.bad)}. {told}{more}"
-    return said if said.endswith("?") else f"{said}."
+    return bad_lines(book.bad, "the ledger")
 
 
 def event_words(event: Event) -> str:

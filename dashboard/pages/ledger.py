@@ -1,7 +1,6 @@
 """Ledger: hypotheses on what is wrong, each with a prediction that could fail, its evidence and what became of it."""
 
 from collections import Counter
-from urllib.parse import urlsplit
 
 import streamlit as st
 
@@ -16,8 +15,6 @@ SHOWN = 20
 widgets.entered()
 roots = widgets.roots()
 book = read(roots)
-parts = urlsplit(st.context.url or "")
-base = f"{parts.scheme}://{parts.netloc}" if parts.netloc else ""
 
 with st.container(horizontal=True, vertical_alignment="bottom", gap="small"):
     status = widgets.control("status")
@@ -42,9 +39,9 @@ if not book.hypotheses:
     st.info("This ledger is empty. State what you think is wrong, with a prediction that could fail.")
 elif not shown:
     st.info("No hypothesis has this status.")
-held = {entry.run_id for entry in widgets.entries()}
+held = widgets.held()
 for one in shown[:SHOWN]:
-    hypotheses.card(one, held, base, roots, widgets.seen())
+    hypotheses.card(one, held, widgets.base_url(), roots, widgets.seen())
 if len(shown) > SHOWN:
     st.caption(
         f"The {SHOWN} that changed last of {len(shown)}; the download and `gapscope hypothesis list` hold all of them."
