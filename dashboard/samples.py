@@ -17,7 +17,7 @@ from dashboard.metrics import STATISTICS, Estimator, Metric, Population
 from dashboard.store import Store
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.signedinteger[Any]]
 
 ECDF_POINTS = 300
 _TAIL_POINTS = 100
@@ -86,6 +86,15 @@ class Sample:
         return mass / self.n
 
 
+def narrow(numbers: npt.NDArray[Any]) -> Ints:
+    """Whole numbers in as few bytes as hold them: a large sample has millions of lanes."""
+    largest = int(numbers.max(initial=0))
+    for kind in (np.int16, np.int32):
+        if largest < np.iinfo(kind).max:
+            return numbers.astype(kind)
+    return numbers.astype(np.int64)
+
+
 def percentile(values: Floats, p: float, estimator: Estimator) -> float | None:
     """The p-th percentile of sorted values; None where there are none."""
     n = len(values)
@@ -145,12 +154,11 @@ def _make(store: Store, run_id: str, metric: Metric, population: Population) -> 
     n = len(raw) - undefined
     values = np.asarray(raw.slice(0, n).to_numpy(), dtype=np.float64) * metric.scale
     lanes = result.table.column("lane").slice(0, n).fill_null(-1).to_numpy()
-    for array in (values, lanes):
-        array.flags.writeable = False
-    return Sample(values, np.asarray(lanes, dtype=np.int64), undefined, result.sql)
+    values.flags.writeable = False
+    return Sample(values, narrow(lanes), undefined, result.sql)
 
 
-_ONCE_PER_RUN = ("requests", "itl")
+_ONCE_PER_RUN = ("requests", "itl", "chunk_gap")
 """Sources whose values are found and sorted once per run, and then chosen by population."""
 
 
@@ -190,11 +198,15 @@ def _find_whole(store: Store, run_id: str, metric: Metric) -> _Whole:
     result = store.query(f"sample_{metric.source}", runs={"run": run_id}, metric=metric, row_cap=None, keep=False)
     if result.not_recorded:
         return _Whole(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), result.sql, result.not_recorded)
-    raw = result.table.column("value")
-    values = np.asarray(raw.slice(0, len(raw) - raw.null_count).to_numpy(), dtype=np.float64) * metric.scale
+    raw = np.asarray(result.table.column("value").to_numpy(), dtype=np.float64)
+    lanes, requests = (result.table.column(name).fill_null(-1).to_numpy() for name in ("lane", "request"))
+    lanes, requests = narrow(lanes), narrow(requests)
+    undefined = np.isnan(raw)
+    if metric.source == "requests":  # the table holds gaps sorted, and requests in order of dispatch
+        order = np.lexsort((lanes, raw))
+        raw, lanes, requests = raw[order], lanes[order], requests[order]
+    values = raw[: len(raw) - int(undefined.sum())] * metric.scale
     uncounted = _uncounted(store, run_id) if metric.source == "itl" and not len(values) else None
-    lanes = np.asarray(result.table.column("lane").fill_null(-1).to_numpy(), dtype=np.int64)
-    requests = np.asarray(result.array("request"), dtype=np.int64)
     return _Whole(values, lanes, requests, result.sql, uncounted)
 
 

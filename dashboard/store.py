@@ -2,7 +2,8 @@
 
 One in-memory database per :class:`Store`, locked to the store roots, with one cursor per call: DuckDB connections
 are not to be shared between threads, cursors are cheap. Requests become a table at the first use of a run; the
-other tables stay views over the bundle's Parquet. A run id names its content, so answers are kept.
+other tables stay views over the bundle's Parquet. What is made of a large run is kept in files (``derived.py``) and is
+a view over them, so memory does not grow with the runs. A run id names its content, so answers are kept while they fit.
 
 SQL lives in ``dashboard/queries/*.sql``. Values are bound; ``{alias.thing}`` stands for a table of the run that a
 caller names ``alias`` and is filled from fixed sets, here and in ``metrics.py``, never from text of a user.
@@ -11,12 +12,12 @@ caller names ``alias`` and is filled from fixed sets, here and in ``metrics.py``
 from __future__ import annotations
 
 import re
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import RLock
 from typing import Any
 
@@ -26,6 +27,8 @@ import pyarrow as pa
 
 from dashboard.catalogue import Catalogue, RunEntry, Signature
 from dashboard.deadline import limited
+from dashboard.derived import ROW_GROUP, Derived, is_large
+from dashboard.kept import Kept
 from dashboard.metrics import METRICS, Metric, Population
 from engine.bundle import Bundle
 from engine.bundle.schema import TABLES
@@ -34,13 +37,18 @@ from engine.errors import GapscopeError
 QUERIES = Path(__file__).parent / "queries"
 ROW_CAP = 100_000
 TIME_LIMIT_S = 30.0
-MEMORY_LIMIT = "1GB"
-ANSWERS_KEPT = 512
+MAKING_LIMIT_S = 300.0
+"""For tables that are made once: a large run takes longer than a question may."""
+MEMORY_LIMIT = "700MB"
+SPILL_LIMIT = "20GB"
+"""Of disk, for what does not fit into memory while it is worked out."""
 
 _TABLE_OF = {
     "population": "requests",
     "pairs": "requests",
     "stages": "requests",
+    "token_gaps": "chunks",
+    "chunk_gaps": "chunks",
     "block_moves": "kv_events",
     "block_copies": "kv_events",
     "known_blocks": "requests",
@@ -48,7 +56,7 @@ _TABLE_OF = {
     "block_hashes": "requests",
 }
 """The table of a bundle that something in a query is made of, where it is not named like one."""
-WORKED_OUT = ("stages", "block_moves", "block_copies", "known_blocks")
+WORKED_OUT = ("stages", "token_gaps", "chunk_gaps", "block_moves", "block_copies", "known_blocks")
 """Tables that are made of a run's at their first use, by ``queries/_<name>.sql``."""
 _COLUMNS = frozenset(m.column for m in METRICS.values())
 _PART = re.compile(r"\{part\.(\w+)\}")
@@ -93,15 +101,19 @@ class Store:
     def __init__(self, roots: Sequence[Path | str]) -> None:
         self.catalog = Catalogue([Path(root) for root in roots])
         self.roots = self.catalog.roots
-        self._database = _locked_database(self.roots)
+        self._spill = TemporaryDirectory(prefix="gapscope-spill-", ignore_cleanup_errors=True)
+        self._database = _locked_database(self.roots, self._spill.name)
+        self._derived = Derived(self.roots[-1]) if self.roots else None
         self._lock = RLock()
         self._making = RLock()  # of tables: two sessions that make the same one at once are in each other's way
         self._loaded: dict[str, tuple[Signature, frozenset[str]]] = {}
-        self._answers: OrderedDict[Any, Any] = OrderedDict()
+        self._answers = Kept()
+        self._tables = Kept(most=1_000_000)  # those that were worked out: they stay as long as the database does
 
     def close(self) -> None:
         """Close the database; the store is not used afterwards."""
         self._database.close()
+        self._spill.cleanup()
 
     def catalogue(self) -> list[RunEntry]:
         """Every run of the roots, whatever its state."""
@@ -165,16 +177,7 @@ class Store:
 
     def remember(self, key: Any, make: Any) -> Any:
         """The kept answer under ``key``, or what ``make()`` gives, kept; the least recently used go first."""
-        with self._lock:
-            if key in self._answers:
-                self._answers.move_to_end(key)
-                return self._answers[key]
-        answer = make()
-        with self._lock:
-            self._answers[key] = answer
-            while len(self._answers) > ANSWERS_KEPT:
-                self._answers.popitem(last=False)
-        return answer
+        return self._answers.get(key, make)
 
     def _ask(
         self,
@@ -264,7 +267,7 @@ class Store:
             return True
 
         with self._making:
-            self.remember(("matched", table), make)
+            self._tables.get(("matched", table), make)
         return table
 
     def _worked_out(self, run_id: str, name: str) -> str:
@@ -282,23 +285,39 @@ class Store:
                     text = text.replace(f"{{{one}}}", self._worked_out(run_id, one))
             known = {"block_size": self.bundle(run_id).identity.value("capacity", "block_size")}
             bound = {key: value for key, value in known.items() if key in set(_PARAMETER.findall(text))}
-            self._run(f"CREATE OR REPLACE TABLE {table} AS {text}", bound, TIME_LIMIT_S, name)
+            self._create(run_id, name, table, text, _text(f"_{name}"), bound)
             return True
 
         with self._making:
-            self.remember((name, run_id, recorded), make)
+            self._tables.get((name, run_id, recorded), make)
         return table
 
+    def _create(
+        self, run_id: str, name: str, relation: str, text: str, source: str, bound: dict[str, Any] | None = None
+    ) -> None:
+        """Make ``relation`` of a run by ``text``; of a large run it is a view over a file, which may be there already.
+
+        ``source`` is the SQL by which the file is known, without names of this process.
+        """
+        bundle = self.catalog.bundle(run_id)[0]
+        path = None
+        if self._derived is not None and is_large(bundle.rows(one) for one in TABLES):
+            path = self._derived.found(run_id, name, source)
+            if path is None:
+                watched = limited(cursor := self._database.cursor(), MAKING_LIMIT_S)
+                with closing(cursor), _told(name, MAKING_LIMIT_S), watched:
+                    made = cursor.sql(text, params=_wide(bound)) if bound else cursor.sql(text)
+                    path = self._derived.keep(run_id, name, source, made.to_arrow_reader(ROW_GROUP))
+        with closing(self._database.cursor()) as cursor:
+            if path is not None:
+                cursor.read_parquet(str(path)).create_view(relation, replace=True)
+                return
+        self._run(f"CREATE OR REPLACE TABLE {relation} AS {text}", bound or {}, MAKING_LIMIT_S, name)
+
     def _run(self, sql: str, params: dict[str, Any], time_limit_s: float, name: str) -> pa.Table:
-        with closing(self._database.cursor()) as cursor, limited(cursor, time_limit_s):
-            try:
-                relation = cursor.sql(sql, params=_wide(params)) if params else cursor.sql(sql)
-                return pa.table({}) if relation is None else _plain(relation.to_arrow_table())
-            except duckdb.InterruptException:
-                raise GapscopeError(
-                    f"Query {name} took longer than {time_limit_s:g} s and was stopped: expected a narrower question; "
-                    "choose a smaller population or time range."
-                ) from None
+        with closing(self._database.cursor()) as cursor, _told(name, time_limit_s), limited(cursor, time_limit_s):
+            relation = cursor.sql(sql, params=_wide(params)) if params else cursor.sql(sql)
+            return pa.table({}) if relation is None else _plain(relation.to_arrow_table())
 
     def _load(self, run_id: str) -> frozenset[str]:
         """Make the run's tables known to SQL, once; names of those it has."""
@@ -312,7 +331,7 @@ class Store:
                     if table in bundle.tables:
                         path = bundle.path.resolve() / f"{table}.parquet"
                         try:
-                            _register(cursor, run_id, table, str(path))
+                            self._register(cursor, run_id, table, str(path))
                         except duckdb.Error as error:
                             raise GapscopeError(
                                 f"Run {run_id}: table {table} cannot be read ({str(error).splitlines()[0]}); expected "
@@ -322,15 +341,46 @@ class Store:
             self._loaded[run_id] = (signature, tables)
             return tables
 
+    def _register(self, cursor: duckdb.DuckDBPyConnection, run_id: str, table: str, path: str) -> None:
+        """Make one table of a run known to SQL. Its requests are worked on once, its passes at each question."""
+        relation = _relation(run_id, table)
+        if table not in ("requests", "passes"):
+            _whole(cursor, table, path).create_view(relation, replace=True)
+            return
+        raw, text = f"raw_{relation}", _text(f"_{table}")
+        _whole(cursor, table, path).create_view(raw, replace=True)
+        if table == "requests":
+            self._create(run_id, table, relation, text.replace("{raw}", raw), text)
+        else:
+            cursor.execute(f"CREATE OR REPLACE VIEW {relation} AS {text.replace('{raw}', raw)}")
 
-def _locked_database(roots: Sequence[Path]) -> duckdb.DuckDBPyConnection:
+
+@contextmanager
+def _told(name: str, time_limit_s: float) -> Iterator[None]:
+    """Say in a sentence that a query was stopped, for its time or for its memory."""
+    try:
+        yield
+    except duckdb.InterruptException:
+        raise GapscopeError(
+            f"Query {name} took longer than {time_limit_s:g} s and was stopped: expected a narrower question; "
+            "choose a smaller population or time range."
+        ) from None
+    except duckdb.OutOfMemoryException:
+        raise GapscopeError(
+            f"Query {name} needs more than {MEMORY_LIMIT} of memory and was stopped: expected a narrower question; "
+            "choose a smaller population or time range."
+        ) from None
+
+
+def _locked_database(roots: Sequence[Path], spill: str) -> duckdb.DuckDBPyConnection:
     """A database that reads the roots and nothing else; the order of these statements matters."""
     database = duckdb.connect(":memory:")
     database.execute("SET allowed_directories = $roots", {"roots": [str(root) for root in roots]})
     for statement in (
         f"SET memory_limit = '{MEMORY_LIMIT}'",
         "SET threads = 2",
-        "SET temp_directory = ''",
+        f"SET temp_directory = '{spill}'",
+        f"SET max_temp_directory_size = '{SPILL_LIMIT}'",
         "SET parquet_metadata_cache = true",
         "SET autoinstall_known_extensions = false",
         "SET autoload_known_extensions = false",
@@ -363,17 +413,6 @@ def _digest(run_id: str) -> str:
 def _relation(run_id: str, table: str) -> str:
     assert table in TABLES, table
     return f"{table}_{_digest(run_id)}"
-
-
-def _register(cursor: duckdb.DuckDBPyConnection, run_id: str, table: str, path: str) -> None:
-    relation = _relation(run_id, table)
-    if table not in ("requests", "passes"):
-        _whole(cursor, table, path).create_view(relation, replace=True)
-        return
-    raw = f"raw_{relation}"
-    _whole(cursor, table, path).create_view(raw, replace=True)
-    kind = "TABLE" if table == "requests" else "VIEW"
-    cursor.execute(f"CREATE OR REPLACE {kind} {relation} AS {_text('_' + table).replace('{raw}', raw)}")
 
 
 def _whole(cursor: duckdb.DuckDBPyConnection, table: str, path: str) -> duckdb.DuckDBPyRelation:

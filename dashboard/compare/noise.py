@@ -130,7 +130,7 @@ def _of_sample(
     found: Sample, metric: Metric, statistics: Sequence[str], estimator: Estimator, closed: bool
 ) -> dict[str, Noise | None]:
     """The intervals of several statistics of one sample; None where its values are not independent."""
-    lanes = np.unique(found.lanes)
+    lanes, _ = _lanes_of(found)
     by_lane = closed and len(lanes) > 1 and int(lanes[0]) >= 0
     if metric.source in ("itl", "chunk_gap", "passes") and not by_lane:
         return dict.fromkeys(statistics)  # gaps of one request and neighbouring passes depend on each other
@@ -161,7 +161,7 @@ def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by
     bins = np.arange(found.n) * min(found.n, MAX_POINTS) // found.n
     points = np.bincount(bins, found.values) / np.bincount(bins)
     if by_lane:
-        names, member = np.unique(found.lanes, return_inverse=True)
+        names, member = _lanes_of(found)
         cells = member * len(points) + bins
         held = np.bincount(cells, minlength=len(names) * len(points)).reshape(len(names), -1)
         draws = random.multinomial(len(names), np.full(len(names), 1 / len(names)), RESAMPLES)
@@ -170,6 +170,14 @@ def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by
     else:
         weights = random.multinomial(found.n, np.bincount(bins) / found.n, RESAMPLES).astype(np.float64)
     return weighted_statistics(points, weights, statistics, estimator)
+
+
+def _lanes_of(found: Sample) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """The lanes of a sample in order, and the place among them of the lane of each value."""
+    if found.lanes.dtype != np.int16:
+        return np.unique(found.lanes, return_inverse=True)
+    held = np.bincount(found.lanes + 1) > 0  # counted, not sorted: a large sample has millions of values of few lanes
+    return np.flatnonzero(held) - 1, (np.cumsum(held) - 1)[found.lanes + 1]
 
 
 def weighted_statistics(

@@ -155,7 +155,7 @@ seen AS (
     HAVING bool_and(tokens IS NOT NULL)
 )
 SELECT
-    m.request_id, r.rowid AS member, w.way_ns, w.most_ns - w.way_ns AS wait_ns, m.first_pass_ns, m.first_token_ns, m.last_token_ns,
+    m.request_id, r.request_number AS member, w.way_ns, w.most_ns - w.way_ns AS wait_ns, m.first_pass_ns, m.first_token_ns, m.last_token_ns,
     coalesce(m.transferred_ns - m.first_token_ns, 0) AS transfer_ns,
     CASE WHEN pre THEN pre_prefill_ns END AS pre_prefill_ns,
     CASE WHEN pre THEN pre_mixed_ns END AS pre_mixed_ns,

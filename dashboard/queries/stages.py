@@ -10,9 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from dashboard.metrics import Population
 from dashboard.store import Store
+from engine.bundle.schema import PHASES
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -30,7 +33,7 @@ class StageRows:
 
     columns: dict[str, Floats]
     members: Ints
-    phases: npt.NDArray[np.object_]
+    phases: npt.NDArray[np.int8]  # places in PHASES
     lanes: Ints  # -1: none recorded
     sql: str
 
@@ -42,7 +45,7 @@ class StageRows:
 
     def of(self, population: Population) -> Flags:
         """Which rows are of the phases and the role of a population; what it shares is told by :func:`pairs`."""
-        chosen = np.isin(self.phases, population.phases)
+        chosen = np.isin(self.phases, [PHASES.index(phase) for phase in population.phases])
         depth = self.columns["agent_depth"]
         if population.role == "root":
             chosen &= depth == 0
@@ -79,7 +82,7 @@ def _read(store: Store, run_id: str) -> StageRows:
         name: result.array(name).astype(np.float64, copy=False) for name in result.table.column_names if name not in own
     }
     members = result.array("member").astype(np.int64)
-    phases = np.array(result.table.column("phase").to_pylist(), dtype=object)
+    phases = pc.index_in(result.table.column("phase"), pa.array(PHASES)).fill_null(-1).to_numpy().astype(np.int8)
     lanes = np.asarray(result.table.column("lane").fill_null(-1).to_numpy(), dtype=np.int64)
     return StageRows(columns, members, phases, lanes, result.sql)
 
