@@ -21,7 +21,7 @@ POPULATIONS = (
 """Populations by name; the empty one is the headline."""
 FIRST = "ttft.mean"
 FIRST_BOUND = "<=10%"
-_ROW = re.compile(r"(?P<number>[^@<=]*)(?:@(?P<population>[^<=]*))?(?P<bound>(?:<=|=).*)?")
+_ROW = re.compile(r"(?P<number>[^@<=]*)(?:@(?P<population>[^<=]*))?(?P<bound>[<=].*)?")
 
 
 @dataclass(frozen=True)
