@@ -1,4 +1,4 @@
-"""The ``gapscope`` command: the engine's commands plus compare, tools, runs, serve and doctor.
+"""The ``gapscope`` command: the engine's commands plus compare, report, tools, runs, serve and doctor.
 
 Exit codes: 0 done, 1 a gate of an acceptance contract does not hold or doctor found a fault, 2 bad input, 130
 interrupted. Heavy packages are imported by the commands that need them.
@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dashboard.cli_align import add_align
+from dashboard.cli_report import add_report
+from dashboard.cli_scope import add_scope
 from dashboard.cli_source import add_source
+from dashboard.cli_sweep import add_sweep
 from dashboard.cli_tools import add_tools
 from dashboard.hypotheses.command import add_hypothesis
 from dashboard.saved.command import add_views
 from dashboard.serving.command import add_serving
 from engine.cli import main as engine_cli
 from engine.cli.terminal import run_command
+from engine.errors import GapscopeError
 
 if TYPE_CHECKING:
     from engine.ladder import Ladder
@@ -30,6 +34,7 @@ COMPARE_EPILOG = """\
 examples:
   gapscope compare ample8 ample8-blind
   gapscope compare ample8 ample8-blind --format markdown > review.md
+  gapscope compare ample8 ample8-blind ample8-shaken
   gapscope compare ample8 ample8-blind --population profile.root --window observed_span
   gapscope compare tight8 tight8-blind --gate 'ttft.mean<=10%' --gate 'hit_ratio.tokens<=2pp' \\
       --gate 'preemptions.capture=2..8'
@@ -59,8 +64,10 @@ def build_parser() -> argparse.ArgumentParser:
     engine_cli.register(commands, show_ladder)
     _ladder(commands)
     _compare(commands)
+    add_report(commands)
     add_align(commands)
     add_tools(commands)
+    add_sweep(commands)
     add_source(commands)
     _runs(commands)
     add_hypothesis(commands)
@@ -71,29 +78,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _compare(commands: Commands) -> None:
-    from dashboard.metrics import PHASES, SUBSETS, Estimator, Window
-
     parser = commands.add_parser(
         "compare",
-        help="a replay beside a measured run: numbers, gaps, noise, gates",
-        description="Compare two runs. The same queries as the pages; every number with population, estimator, window "
-        "and n.",
+        help="replays beside a measured run: numbers, gaps, noise, gates",
+        description="Compare two runs, or several with the first. The same queries as the pages; every number with "
+        "population, estimator, window and n. Which of several is nearer is said where the noise leaves no doubt.",
         epilog=COMPARE_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[engine_cli.store_options()],
     )
     parser.add_argument("measured", help="run id, name or beginning of an id: the side that gaps are relative to")
-    parser.add_argument("replay", help="the other run")
+    parser.add_argument("replay", nargs="+", help="the other run, or up to four")
     parser.add_argument("--format", choices=("table", "markdown", "json"), default="table")
-    parser.add_argument(
-        "--population",
-        default="profile",
-        metavar="PHASE[.SUBSET]",
-        help=f"phase of dispatch ({', '.join(PHASES)}) and subset ({', '.join(SUBSETS)}); default profile.complete",
-    )
-    parser.add_argument("--estimator", choices=[e.value for e in Estimator], default="linear", help="of percentiles")
-    parser.add_argument("--window", choices=[w.value for w in Window], default="fixed", help="of rates")
-    parser.add_argument("--gate", action="append", default=[], metavar="GATE", help="a bound that must hold; repeat")
+    add_scope(parser)
     parser.set_defaults(run=run_compare)
 
 
@@ -103,22 +100,22 @@ def run_compare(arguments: argparse.Namespace) -> int:
     from dashboard.compare.gates import Gate
     from dashboard.metrics import Estimator, Population, Window
     from dashboard.render import comparison_text
+    from dashboard.render_several import comparisons_text
     from dashboard.store import Store
+    from dashboard.view import MAX_REPLAYS
 
     gates = [Gate.parse(text) for text in arguments.gate]
     population = Population.parse(arguments.population)
     store = Store(engine_cli.stores_of(arguments))
-    found = compare(
-        store,
-        store.find(arguments.measured).run_id,
-        store.find(arguments.replay).run_id,
-        population,
-        Estimator(arguments.estimator),
-        Window(arguments.window),
-        gates,
-    )
-    print(comparison_text(found, arguments.format))
-    return 0 if found.passed else 1
+    measured = store.find(arguments.measured).run_id
+    replays = list(dict.fromkeys(store.find(text).run_id for text in arguments.replay))
+    if len(replays) > MAX_REPLAYS:
+        raise GapscopeError(f"{len(replays)} replays: expected at most {MAX_REPLAYS} beside a measured run.")
+    estimator, window = Estimator(arguments.estimator), Window(arguments.window)
+    found = [compare(store, measured, replay, population, estimator, window, gates) for replay in replays]
+    several = len(found) > 1
+    print(comparisons_text(found, arguments.format) if several else comparison_text(found[0], arguments.format))
+    return 0 if all(one.passed for one in found) else 1
 
 
 def _ladder(commands: Commands) -> None:

@@ -11,15 +11,13 @@ import pyarrow as pa
 from dashboard.charts import figures, number_table
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.figures import Axis, Figure, Series
-from dashboard.compare import judged_change
 from dashboard.compare.numbers import Key
 from dashboard.compare.rows import refused
 from dashboard.frame import Frame, Side, header
 from dashboard.metrics import Metric
 from dashboard.queries import percentiles
-from dashboard.queries.identity import repeats
 from dashboard.queries.percentiles import Bucket
-from dashboard.samples import Sample, quantile_pairs, sample, tail_attribution
+from dashboard.samples import Sample, quantile_pairs, sample
 from dashboard.store import Store
 
 SHOWN = ("mean", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "p99.9", "std", "min", "max")
@@ -86,6 +84,16 @@ def curve(
     elif told.rows.num_rows and kind in NOT_DRAWN:
         told = replace(told, empty=NOT_DRAWN[kind])
     return told, figure
+
+
+def left_out(frame: Frame, found: Sequence[tuple[Side, Sample]], figure: Figure) -> str:
+    """How many values a logarithmic axis of values cannot show; empty where the axis is none, or shows all."""
+    layout = figure["layout"]
+    if not figure["data"] or "log" not in (layout["xaxis"].get("type"), layout["yaxis"].get("type")):
+        return ""
+    counts = [(side, int(np.searchsorted(one.values, 0.0, side="right"))) for side, one in found]
+    words = [f"{count:,} of {side.role.name}" for side, count in counts if count]
+    return f"Not on the log axis, as they are zero or less: {', '.join(words)}." if words else ""
 
 
 def _apart(frame: Frame, side: Side, why: str) -> str:
@@ -167,93 +175,3 @@ def _of(held: Mapping[str, Bucket], labels: Sequence[str], name: str) -> np.ndar
     rows = [held.get(label) for label in labels]
     found = [row and (row.contribution if name == "contribution" else row.statistics[name]) for row in rows]
     return np.array([np.nan if number is None else number for number in found], dtype=np.float64)
-
-
-def tail(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side, Sample]], top: int) -> Answer:
-    """How much of the gap between the means the largest requests make, for every candidate; its noise is what repeats
-    of the measured run show there."""
-    held = {one.run_id: values for one, values in found}
-    tops = sorted({1, 5, 10, 20, 50, 100, top})
-    rows: list[dict[str, object]] = []
-    apart = []
-    for side in frame.replays:
-        left = sample(store, frame.measured.run_id, metric, frame.population.for_side(side.run_id))
-        said = refused(store, frame.measured.run_id, side.run_id, metric.name)
-        apart += [f"{side.role.name.capitalize()} is not comparable: {said}"] if said else []
-        withheld = bool(said) or number_table.withheld(frame, side)
-        why = number_table.APART if said else number_table.WITHHELD
-        spreads = _tail_spreads(frame, store, metric, side, left, tops)
-        for row in tail_attribution(left, held[side.run_id], tops):
-            rows.append(
-                {
-                    "top": row.top,
-                    "side": side.role.name,
-                    "share": row.share_of_requests,
-                    "measured": row.measured,
-                    "replay": row.replay,
-                    "gap": None if withheld else row.gap,
-                    "share_of_gap": None if withheld else row.share_of_gap,
-                    "state": why if withheld else judged_change(row.gap, spreads.get(row.top)),
-                }
-            )
-    rows.sort(key=lambda row: row["top"])  # type: ignore[arg-type, return-value]
-    many = len(frame.replays) > 1
-    columns = [
-        Column("top", "Largest requests of the measured run", "%d"),
-        *([Column("side", "Compared")] if many else []),
-        Column("share", "Share of requests", "percent"),
-        Column("measured", f"They add to the mean, measured ({metric.unit})", "%.2f"),
-        Column("replay", f"The same share, {'compared' if many else 'replay'} ({metric.unit})", "%.2f"),
-        Column("gap", f"Part of the gap ({metric.unit})", "%+.2f"),
-        Column("share_of_gap", "Share of the gap", "percent"),
-        Column("state", "State"),
-    ]
-    kinds = {
-        one.name: pa.int64() if one.format == "%d" else pa.float64() if one.format else pa.string() for one in columns
-    }
-    table_ = pa.table({name: pa.array([row[name] for row in rows], kind) for name, kind in kinds.items()})
-    words = "The mean is the area under the quantile curve, so the parts of the tail and of the body sum to its gap."
-    n = {run_id: one.n for run_id, one in held.items()}
-    return Answer(table_, "", columns, n, words, partly=" ".join(apart))
-
-
-def _tail_spreads(
-    frame: Frame, store: Store, metric: Metric, side: Side, left: Sample, tops: Sequence[int]
-) -> dict[int, float]:
-    """Of each count of requests, the largest part that a repeat of the measured run shows; empty without repeats."""
-    if frame.population.matched:
-        return {}
-    spreads: dict[int, float] = {}
-    for other in repeats(store, frame.measured.run_id):
-        if other != side.run_id:
-            for row in tail_attribution(left, sample(store, other, metric, frame.population), tops):
-                spreads[row.top] = max(abs(row.gap), spreads.get(row.top, 0.0))
-    return spreads
-
-
-def slowest(frame: Frame, store: Store, metric: Metric, top: int) -> Answer:
-    """The requests with the largest values on each side."""
-    results = [
-        (side, percentiles.slowest(store, side.run_id, metric, frame.population_of(side), top)) for side in frame.sides
-    ]
-    told = stack(results, n={side.run_id: None if r.not_recorded else len(r) for side, r in results})
-    rows = told.rows
-    if "value" in rows.column_names:
-        scaled = pa.array(
-            [None if v is None else v * metric.scale for v in rows.column("value").to_pylist()], pa.float64()
-        )
-        rows = rows.set_column(rows.column_names.index("value"), "value", scaled)
-    columns = [
-        Column("side", "Side", pinned=True),
-        Column("value", f"{metric.label} ({metric.unit})", "%.1f", pinned=True),
-        Column("conversation_id", "Conversation"),
-        Column("turn_index", "Turn", "%d"),
-        Column("lane", "Lane", "%d"),
-        Column("dispatched_s", "Dispatched (s)", "%.2f"),
-        Column("input_tokens", "Input (tokens)", "%d"),
-        Column("cached_tokens", "Cached (tokens)", "%d"),
-        Column("output_tokens", "Output (tokens)", "%d"),
-        Column("preemptions", "Preemptions", "%d"),
-        Column("request_id", "Request"),
-    ]
-    return Answer(rows, told.sql, columns, told.n, "", told.not_recorded)

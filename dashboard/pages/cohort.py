@@ -26,9 +26,7 @@ picked = draw(
     height=240,
     on_select="rerun",
 )
-for row in picked["selection"]["rows"] if picked else ():
-    if row < lost.rows.num_rows:
-        widgets.request_link(lost.rows.column("turn")[row].as_py())
+widgets.turn_links(picked, lost)
 
 draw(
     frame,

@@ -6,12 +6,15 @@ import streamlit as st
 
 from dashboard import widgets
 from dashboard.catalogue import KIND_WORDS
-from dashboard.charts import repeats
+from dashboard.charts import history, repeats
 from dashboard.charts.cohort import successes
 from dashboard.charts.draw import draw
 from dashboard.charts.style import REPEAT
+from dashboard.compare.history import history as history_of
+from dashboard.compare.numbers import Key
 from dashboard.compare.repeats import repeat_rows, standings
 from dashboard.frame import escape
+from dashboard.queries.history import kept_out
 from dashboard.queries.identity import failed_checks, failed_repeats, near_repeats
 from dashboard.queries.identity import repeats as repeats_of
 
@@ -94,6 +97,15 @@ for side, places in standing:
         repeats.standing_table(pair, store, side, places, successes(pair, store)),
         height=420,
     )
+number = Key.parse(widgets.control("hist", flat=False, width=220))
+alone = replace(frame, replays=(), population=frame.population.whole())
+draw(
+    alone,
+    "history",
+    f"{number.label} {number.statistic} of this experiment over time, {number.unit}",
+    *history.history(alone, number, history_of(store, run, number, alone.population, frame.estimator)),
+    note=history.kept_out(kept_out(store, run)),
+)
 draw(
     frame,
     "near",
