@@ -21,8 +21,9 @@ STYLE = """<style>
 /* Where the keyboard is, is seen: also in a chart's own menu, which shows on hover otherwise. */
 a:focus-visible, .modebar-btn:focus-visible { outline: 2px solid currentColor !important; outline-offset: 1px; }
 .js-plotly-plot .modebar:focus-within { opacity: 1 !important; }
-/* Chosen values stand on the primary colour, which is light in the dark theme. */
-[data-testid="stMultiSelectTagsContainer"] span[title] { color: light-dark(#FFFFFF, #171614); }
+/* Chosen values and main buttons stand on the primary colour, which is light in the dark theme. */
+[data-testid="stMultiSelectTagsContainer"] span[title], [data-testid^="stBaseButton-primary"],
+[data-testid^="stBaseButton-primary"] p { color: light-dark(#FFFFFF, #171614); }
 button[aria-label="Clear all"] { min-width: 24px; min-height: 24px; }
 
 @media (prefers-reduced-motion: reduce) {

@@ -58,16 +58,16 @@ CLASSES: dict[str, tuple[str, str]] = {
     "prefill_only": ("#7B3FA0", "#C79BE0"),
     "mixed": ("#B8860B", "#F0C75E"),
     "decode_only": ("#4A6A8A", "#9DB8D2"),
-    "idle": ("#9A9A9A", "#6A6A6A"),
+    "idle": ("#8F8F8F", "#6A6A6A"),
 }
 """Colours of pass classes where the side is told by position, not by colour."""
 
 RESOLUTION: dict[str, tuple[str, str]] = {
     "exact": ("#0B4A75", "#9AD3F5"),
-    "interpolated": ("#6FA8CE", "#4A90BF"),
+    "interpolated": ("#5596C4", "#4A90BF"),
     "analytic": ("#8C7AA9", "#B7A5D6"),
-    "clamped": ("#EDA66F", "#D08A4A"),
-    "extrapolated": ("#D0702C", "#E89B4F"),
+    "clamped": ("#D67A22", "#D08A4A"),
+    "extrapolated": ("#BF5B1C", "#E89B4F"),
     "refused": ("#8A2F00", "#F2B04A"),
 }
 """Best first."""

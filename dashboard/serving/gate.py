@@ -30,4 +30,4 @@ def require_login() -> None:
         granted.grant(session)
         st.sidebar.button("Log out", on_click=st.logout, icon=":material/logout:", type="tertiary")
     else:
-        st.sidebar.link_button("Log out", "/logout", icon=":material/logout:", type="tertiary")
+        st.sidebar.html('<a href="/logout" target="_self">Log out</a>')
