@@ -63,6 +63,7 @@ def main() -> None:
         again = widgets.join_finished()
         widgets.keep_shared(name)
         widgets.look()
+        widgets.say_absent(name)
         heading.title(name)
         shown = Shown(widgets.store(), view.PAGES[name], partial(widgets.permalink, name), _contract)
         st.session_state["_shown"] = shown
@@ -94,7 +95,7 @@ def _pair_bar(page: str) -> DeltaGenerator | None:
     measured_options = _with_absent(known, [asked_m])
     replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], asked_r)
     with st.container(key="pairbar", gap="xsmall"):
-        left, pin, right, keep = st.columns([2.6, 0.55, 5.2, 0.65], vertical_alignment="bottom", gap="small")
+        left, pin, right, keep = st.columns([2.5, 0.95, 4.9, 1.1], vertical_alignment="bottom", gap="small")
         with pin:
             pinned = widgets.control("pin")
         with left:
@@ -123,12 +124,12 @@ def _pair_bar(page: str) -> DeltaGenerator | None:
                 on_change=widgets.new_pair,
             )
         with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
-            widgets.control("pop", width=190, flat=False)
+            widgets.control("pop", width=165, flat=False)
             if st.session_state.get("pop") == "matched_near":
                 widgets.control("tol", width=110)
-            widgets.control("phase", width=110, flat=False)
-            widgets.control("est", width=125, flat=False)
-            widgets.control("win", width=190, flat=False)
+            widgets.control("phase", width=105, flat=False)
+            widgets.control("est", width=115, flat=False)
+            widgets.control("win", width=165, flat=False)
             _one_click()
             _share(page)
             copying = _copy()

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 
 from dashboard.catalogue import RunEntry
 from dashboard.store import Store
-from dashboard.view import RUN_ID
+from dashboard.view import PARAMS, RUN_ID, View
 from engine.identity import diff
 
 FIRST = "ample8-"
 """The sample that opens first, where the store holds it."""
+_SAID_BY_PAGES = frozenset(PARAMS[name].label for name in ("m", "r", "src", "tools"))
 
 
 def comparable(entries: Sequence[RunEntry]) -> list[RunEntry]:
@@ -78,5 +79,20 @@ def absence(run_id: str, entries: Sequence[RunEntry]) -> str | None:
     near = f" Of that name the store holds {', '.join(same)}: other content." if same else ""
     return (
         f"This link expects run {slug} with content digest {digest} ({run_id}), which is not in this store.{near} "
-        "Import it on the Runs page, or start gapscope with --store FOLDER where it lies."
+        f"On the machine that has it `gapscope export {run_id} --format parquet` makes a folder; here "
+        f"`gapscope import {run_id}-parquet`, or dropping that folder's files on the Runs page, makes the same run of it, "
+        "with the same id. Or start gapscope with --store FOLDER where it lies."
     )
+
+
+def absent_elsewhere(shown: View, entries: Sequence[RunEntry]) -> list[str]:
+    """Why runs that a link names outside the pair bar cannot be shown, a sentence each that begins with their place.
+
+    The controls of such runs fall back to what the store has. The pair bar and the pages that are about runs of their
+    own (Source, Cross-tool) keep an absent run and say it themselves.
+    """
+    told = []
+    for label, named in shown.runs.items():
+        if label not in _SAID_BY_PAGES:
+            told += [f"{label}: {why}" for run_id in named if (why := absence(run_id, entries))]
+    return told

@@ -115,7 +115,7 @@ def open_link(page: str) -> None:
         return
     query = {name: st.query_params.get_all(name) for name in st.query_params}
     opened = view.from_query(page, query)
-    st.session_state["_opened"] = True
+    st.session_state["_opened"] = opened
     if "v" in st.query_params:
         del st.query_params["v"]  # the address bar goes on without a version: it leaves out what is the default now
     for name, value in opened.values.items():
@@ -124,6 +124,15 @@ def open_link(page: str) -> None:
     unused = [pairs.shorten(words, 160) for words in opened.ignored if words.split(":")[0] not in NOT_VIEW]
     if unused:
         st.warning(f"Parts of this link could not be used: {escape('; '.join(unused))}.")
+
+
+def say_absent(page: str) -> None:
+    """Name the runs of the link that opened this page which the store lacks, where no control of the page does."""
+    opened: View | None = st.session_state.get("_opened")
+    if opened is not None and opened.page != page:
+        st.session_state["_opened"] = opened = None  # it was said where the link led to
+    for problem in pairs.absent_elsewhere(opened, entries()) if opened else ():
+        st.error(escape(problem))
 
 
 SECTIONS: dict[str, tuple[str, ...]] = {
@@ -346,9 +355,9 @@ def frame(page: str) -> Frame:
         )
         st.stop()
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
-    for run_id in chosen:
+    for own, run_id in zip(ROLES, chosen, strict=False):
         if problem := unusable(run_id, found):
-            st.error(escape(problem))
+            st.error(f":{own.word}[{own.glyph} {own.name}]: {escape(problem)}")
     if unusable(chosen[0], found):
         st.stop()
     if chosen[0] in chosen[1:]:

@@ -61,7 +61,8 @@ def listing(stores: Sequence[Path], held: Collection[str], base: str) -> None:
 
 
 def _row(one: SavedView, stores: Sequence[Path], held: Collection[str], base: str, place: str) -> None:
-    with st.container(horizontal=True, gap="small", vertical_alignment="center", key=f"view-{place}-{one.id}"):
+    key = f"view-{place}-{one.id}"
+    with st.container(horizontal=True, gap="small", vertical_alignment="center", wrap=False, key=key):
         try:
             link = one.shown.link(base)
         except GapscopeError as error:

@@ -14,8 +14,9 @@ if not frame.replays:
     st.stop()
 
 everything = lines(frame.measured.bundle, [side.bundle for side in frame.replays])
-for sentence in identity.verdicts(frame, everything):
-    st.markdown(sentence)
+with st.container(gap="xsmall"):
+    for sentence in identity.verdicts(frame, everything):
+        st.markdown(sentence)
 with st.container(horizontal=True, vertical_alignment="bottom"):
     every = widgets.control("only") == "all"
     words = widgets.control("id_find", width=260, placeholder="field or value").lower().split()

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 from conftest import PAGES, Open, run_id
 
-from dashboard import widgets
+from dashboard import pairs, widgets
+from dashboard.store import Store
+from dashboard.view import View
 
 
 def test_kept_replays_stay_when_another_measured_run_is_chosen(opened: Open, paired: Path) -> None:
@@ -72,3 +74,24 @@ def test_the_repeat_is_one_click_away_on_every_page(opened: Open, paired: Path) 
         assert app.session_state["r"][-1] == run_id(paired, "ample8_repeat")
         assert app.button(key="repeat").disabled
         assert not app.exception
+
+
+def test_an_absent_run_is_named_with_the_way_to_get_it(opened: Open, paired: Path) -> None:
+    gone = "tight8-0123456789ab"
+    app = opened(paired, "cohort", m=run_id(paired, "ample8"), r=[run_id(paired, "ample8-replay"), gone])
+    (error,) = app.error
+    said = error.value.replace("\\", "")
+    assert "candidate 2" in said
+    assert "run tight8 with content digest 0123456789ab" in said
+    assert f"`gapscope export {gone} --format parquet`" in said
+    assert f"`gapscope import {gone}-parquet`" in said
+
+
+@pytest.mark.parametrize(
+    ("page", "name", "label"), [("what_if", "base", "Start from"), ("timing", "tim_run", "Measured passes of")]
+)
+def test_an_absent_run_outside_the_pair_bar_is_named_once(paired: Path, page: str, name: str, label: str) -> None:
+    gone = "tight8-0123456789ab"
+    assert pairs.absent_elsewhere(View(page, {name: run_id(paired, "ample8")}), Store([paired]).catalogue()) == []
+    (said,) = pairs.absent_elsewhere(View(page, {"m": gone, name: gone}), Store([paired]).catalogue())
+    assert said.startswith(f"{label}: This link expects run tight8 with content digest 0123456789ab")
