@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import pass_gap, pass_model, pass_time, passes, phases
+from dashboard.charts import pass_gap, pass_model, pass_time, passes, phases, traces
 from dashboard.charts.draw import draw
 
 frame, store = widgets.frame("passes"), widgets.store()
@@ -25,7 +25,8 @@ def forget() -> None:
 
 
 draw(frame, "classes", "Passes and their time, by class", *passes.classes(frame, store))
-for side in frame.replays[:1]:
+if frame.replays:
+    side = widgets.candidate(frame, "pass_of")
     sides = (frame.measured, side)
     rows, figure, words = pass_gap.gap(frame, store, side)
     draw(frame, "gap", "What each class makes of the gap in pass time, s", rows, figure, note=words, sides=sides)
@@ -78,6 +79,7 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     rank = widgets.control("pass_rank", options=["all", *ranks], default="all", width=160) if ranks else ""
 rows, figure, words = pass_time.timeline(frame, store, begin, length, rank)
 draw(frame, "timeline", "Batch composition over time", rows, figure, note=f"{words} {phases.said(frame)}")
+traces.trace_buttons(frame.sides, begin, length)
 
 if ranks:
     draw(frame, "ranks", "Work and time by rank", pass_time.balance(frame, store))

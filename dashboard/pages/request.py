@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import request, request_blocks, request_time
+from dashboard.charts import request, request_blocks, request_time, traces
 from dashboard.charts.draw import draw
 from dashboard.frame import escape
 from dashboard.pairs import shorten
@@ -16,6 +16,7 @@ frame, store = widgets.frame("request"), widgets.store()
 with st.container(horizontal=True, vertical_alignment="bottom"):
     place = st.container(width=300)
     by = widgets.control("turn_by", flat=False, width=220)
+    frame = widgets.led(frame, "turn_of")
 listed = request.turns(frame, store, by)
 names = request.names(listed)
 if not names:
@@ -40,6 +41,7 @@ else:
         note=request.summary(chosen),
         sides=sides,
     )
+    traces.trace_buttons(sides, requests=[one.request_id for _, one in chosen.sides])
     told = request.boundaries(frame, store, chosen)
     draw(frame, "boundaries", "Boundaries, ms from dispatch", told, sides=sides, height=ALL_BOUNDARIES)
     draw(frame, "facts", "Facts", request.facts(store, chosen), sides=sides)
