@@ -50,9 +50,10 @@ HEADERS = {
 def content_policy(scripts: tuple[str, ...]) -> str:
     """The policy of the pages: nothing from elsewhere. ``scripts`` are digests of the inline scripts of the shell.
 
-    Streamlit writes style attributes, and Plotly draws its pictures from data and blob addresses.
+    Streamlit writes style attributes and loads its components from blobs, which only a script of the page makes; Plotly
+    draws its pictures from data and blob addresses.
     """
-    allowed = " ".join(["'self'", *(f"'{digest}'" for digest in scripts)])
+    allowed = " ".join(["'self'", "blob:", *(f"'{digest}'" for digest in scripts)])
     return (
         f"default-src 'self'; script-src {allowed}; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
         "font-src 'self' data:; media-src 'self' blob:; worker-src 'self' blob:; connect-src 'self' data: blob:; "
