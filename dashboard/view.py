@@ -319,6 +319,7 @@ _TABLE: tuple[Param, ...] = (
         words={"open": "differing and unknown", "all": "all"},
     ),
     Param("cls", str, "mixed", "passes", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
+    Param("pass_of", str, "replay", "passes", "Of", CANDIDATES, by_data=True),
     Param("cell", str, "", "passes", "Cell", pattern=re.compile(r"-?\d{1,4}[.]-?\d{1,4}")),
     Param(
         "along",
@@ -371,6 +372,7 @@ _TABLE: tuple[Param, ...] = (
     Param("tim_anchor", str, "", "timing", "Axes of", pattern=PRESET_NAME, help="An anchor of the store", by_data=True),
     _scale("tim_y", "timing", "linear"),
     Param("cov", str, "decode_only", "coverage", "Class", metrics.PASS_CLASSES[:3], words=_CLASS_WORDS),
+    Param("reuse_of", str, "replay", "cache_events", "Reasons of", CANDIDATES, by_data=True),
     Param("conv", str, "", "cache_events", "Conversation", by_data=True),
     Param(
         "ladder_number",
@@ -417,6 +419,7 @@ _TABLE: tuple[Param, ...] = (
         help="Conversation and turn, as in s0003/2; type or choose",
         by_data=True,
     ),
+    Param("turn_of", str, "replay", "request", "Compared with", CANDIDATES, by_data=True),
     Param("turn_by", str, "e2e", "request", "Largest difference in", REQUEST_METRICS, words=_METRIC_WORDS),
     Param(
         "base",

@@ -7,6 +7,7 @@ point, so they keep their values when the page changes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -381,6 +382,14 @@ def candidate(shown: Frame, name: str) -> Side:
     if st.session_state.get(name) not in (None, *by_role):
         st.session_state[name] = next(iter(by_role))  # that candidate left the bar
     return by_role[control(name, options=list(by_role), default=next(iter(by_role)), width=150)]
+
+
+def led(shown: Frame, name: str) -> Frame:
+    """The frame with the chosen candidate in front: what compares one pair compares that one."""
+    if len(shown.replays) < 2:
+        return shown
+    first = candidate(shown, name)
+    return replace(shown, replays=(first, *(side for side in shown.replays if side is not first)))
 
 
 def _places(shown: Frame) -> list[tuple[int, Side]]:

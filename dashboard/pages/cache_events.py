@@ -43,7 +43,8 @@ for side in frame.replays:
     rows, figure, words = reuse.change(frame, store, side)
     title = f"Reuse per source-turn: {frame.measured.role.name} and {side.role.name}, tokens"
     draw(frame, f"reuse-{side.role.name}", title, rows, figure, note=words, sides=(frame.measured, side))
-for side in frame.replays[:1]:
+if frame.replays:
+    side = widgets.candidate(frame, "reuse_of")
     rows, words = reuse.reasons(frame, store, side)
     title = f"Why reuse differs, largest change first: {frame.measured.role.name} and {side.role.name}"
     pair = (frame.measured, side)
@@ -66,7 +67,7 @@ draw(frame, "links", "Blocks of events, and who moved them, whole capture", cach
 
 known = blocks.conversations(frame, store)
 if known:
-    conversation = widgets.control("conv", options=known, default=known[0], width=260)
+    conversation = widgets.control("conv", options=known, default=known[0], width=260, accept_new_options=True)
     found = draw(
         frame,
         "history",
