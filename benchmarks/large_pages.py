@@ -201,7 +201,7 @@ def told(looks: list[Look]) -> list[str]:
     ]
 
 
-HEADER = """| page | opened, ms | CPU | looks | p50, ms | p95 | CPU p50 | CPU p95 | again | most kB of a chart | of the page |
+HEADER = """| page | opened, ms | CPU | looks | p50, ms | p95 | CPU p50 | CPU p95 | again | chart, kB | page, kB |
 |---|---|---|---|---|---|---|---|---|---|---|"""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import pandas  # noqa: F401  pyarrow imports it at the first array it reads: better here than behind a first control
 import streamlit as st
@@ -59,25 +60,31 @@ def main() -> None:
     page = widgets.navigation()
     name = page.url_path or view.DEFAULT_PAGE
     try:
-        widgets.open_link(name)
-        again = widgets.join_finished()
-        widgets.keep_shared(name)
-        widgets.look()
-        widgets.say_absent(name)
-        heading.title(name)
-        shown = Shown(widgets.store(), view.PAGES[name], partial(widgets.permalink, name), _contract)
-        st.session_state["_shown"] = shown
-        copying = _pair_bar(name)
-        if again:
-            st.rerun()
-        try:
-            page.run()
-        finally:
-            widgets.remember_view(name)  # a page that stops early shows something, too
-            if copying:
-                _comment(copying, shown)
+        with widgets.store().steady():  # the files of the store are looked at once per run of the script
+            _page(page, name)
     except GapscopeError as error:
         st.error(escape(str(error)))
+
+
+def _page(page: Any, name: str) -> None:
+    """The pair bar, and the page below it."""
+    widgets.open_link(name)
+    again = widgets.join_finished()
+    widgets.keep_shared(name)
+    widgets.look()
+    widgets.say_absent(name)
+    heading.title(name)
+    shown = Shown(widgets.store(), view.PAGES[name], partial(widgets.permalink, name), _contract)
+    st.session_state["_shown"] = shown
+    copying = _pair_bar(name)
+    if again:
+        st.rerun()
+    try:
+        page.run()
+    finally:
+        widgets.remember_view(name)  # a page that stops early shows something, too
+        if copying:
+            _comment(copying, shown)
 
 
 def _pair_bar(page: str) -> DeltaGenerator | None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-BYTES = 400 * 2**20
+BYTES = 600 * 2**20
 MOST = 5_000
 _LOOKED_AT = 100
 """Members of a long list that are looked at to tell the size of all."""

@@ -6,12 +6,14 @@ Values are in the unit of the screen; an empty sample answers None with n = 0, n
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from dashboard.metrics import STATISTICS, Estimator, Metric, Population
 from dashboard.store import Store
@@ -28,6 +30,8 @@ _PPM = 10_000  # percent are held as whole 1/10,000ths, so that a rank that is e
 class Sample:
     """Sorted values of a metric, with the lane that each came from (-1: none recorded).
 
+    ``of`` names the requests whose values they are: samples of populations that hold the same ones are the same.
+
     ``undefined`` counts successful requests of the population that have no value; ``not_recorded`` is a sentence when
     the run lacks the table that holds them.
     """
@@ -37,6 +41,7 @@ class Sample:
     undefined: int
     sql: str
     not_recorded: str | None = None
+    of: str = ""
 
     @property
     def n(self) -> int:
@@ -128,15 +133,15 @@ def statistic(values: Floats, name: str, estimator: Estimator = Estimator.LINEAR
 
 def sample(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
     """The sorted sample of ``metric`` over the successful requests (or the passes) of ``population``."""
-    key = ("sample", run_id, metric.name, population)
     store.bundle(run_id)
+    if metric.source in _ONCE_PER_RUN:
+        return _of_members(store, run_id, metric, population)
+    key = ("sample", run_id, metric.name, population)
     made: Sample = store.remember(key, lambda: _make(store, run_id, metric, population))
     return made
 
 
 def _make(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
-    if metric.source in _ONCE_PER_RUN:
-        return _of_members(store, run_id, metric, population)
     params: dict[str, Any] = {"class": metric.pass_class} if metric.source == "passes" else {}
     result = store.query(
         f"sample_{metric.source}",
@@ -164,20 +169,40 @@ _ONCE_PER_RUN = ("requests", "itl", "chunk_gap")
 
 def _of_members(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
     """The values of a population's requests out of those of the run."""
-    whole: _Whole = store.remember(("whole", run_id, metric.name), lambda: _find_whole(store, run_id, metric))
-    members = store.query("sample_members", runs={"run": run_id}, population=population, row_cap=None)
-    sql = f"{members.sql}\n\n{whole.sql}"
-    if whole.not_recorded:
-        return Sample(np.empty(0), np.empty(0, np.int64), 0, sql, whole.not_recorded)
-    numbers = members.array("request").astype(np.int64)
-    belongs = np.zeros(max(whole.requests.max(initial=-1), numbers.max(initial=-1)) + 1, dtype=bool)
+    members: _Members = store.remember(
+        ("members", run_id, population), lambda: _find_members(store, run_id, population)
+    )
+
+    def choose() -> Sample:
+        whole: _Whole = store.remember(("whole", run_id, metric.name), lambda: _find_whole(store, run_id, metric))
+        if whole.not_recorded:
+            return Sample(np.empty(0), np.empty(0, np.int64), 0, whole.sql, whole.not_recorded)
+        chosen = members.belongs[whole.requests]
+        defined = len(whole.values)
+        values, lanes = whole.values[chosen[:defined]], whole.lanes[:defined][chosen[:defined]]
+        for array in (values, lanes):
+            array.flags.writeable = False
+        return Sample(values, lanes, int(chosen[defined:].sum()), whole.sql, of=members.of)
+
+    made: Sample = store.remember(("sample", run_id, metric.name, members.of), choose)
+    return replace(made, sql=f"{members.sql}\n\n{made.sql}")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Members:
+    """Which requests of a run, by their number, are successes of a population; ``of`` is a digest of that."""
+
+    belongs: npt.NDArray[np.bool_]
+    of: str
+    sql: str
+
+
+def _find_members(store: Store, run_id: str, population: Population) -> _Members:
+    found = store.query("sample_members", runs={"run": run_id}, population=population, row_cap=None, keep=False)
+    numbers = found.array("request").astype(np.int64) if not found.not_recorded else np.empty(0, np.int64)
+    belongs = np.zeros(max(store.bundle(run_id).rows("requests") or 0, 1), dtype=bool)
     belongs[numbers] = True
-    chosen = belongs[whole.requests]
-    defined = len(whole.values)
-    values, lanes = whole.values[chosen[:defined]], whole.lanes[:defined][chosen[:defined]]
-    for array in (values, lanes):
-        array.flags.writeable = False
-    return Sample(values, lanes, int(chosen[defined:].sum()), sql)
+    return _Members(belongs, hashlib.sha256(np.packbits(belongs).tobytes()).hexdigest()[:16], found.sql)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -199,7 +224,7 @@ def _find_whole(store: Store, run_id: str, metric: Metric) -> _Whole:
     if result.not_recorded:
         return _Whole(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), result.sql, result.not_recorded)
     raw = np.asarray(result.table.column("value").to_numpy(), dtype=np.float64)
-    lanes, requests = (result.table.column(name).fill_null(-1).to_numpy() for name in ("lane", "request"))
+    lanes, requests = (_known(result.table.column(name)) for name in ("lane", "request"))
     lanes, requests = narrow(lanes), narrow(requests)
     undefined = np.isnan(raw)
     if metric.source == "requests":  # the table holds gaps sorted, and requests in order of dispatch
@@ -208,6 +233,10 @@ def _find_whole(store: Store, run_id: str, metric: Metric) -> _Whole:
     values = raw[: len(raw) - int(undefined.sum())] * metric.scale
     uncounted = _uncounted(store, run_id) if metric.source == "itl" and not len(values) else None
     return _Whole(values, lanes, requests, result.sql, uncounted)
+
+
+def _known(column: pa.ChunkedArray) -> npt.NDArray[Any]:
+    return np.asarray((column.fill_null(-1) if column.null_count else column).to_numpy())
 
 
 def _uncounted(store: Store, run_id: str) -> str | None:

@@ -39,7 +39,7 @@ ROW_CAP = 100_000
 TIME_LIMIT_S = 30.0
 MAKING_LIMIT_S = 300.0
 """For tables that are made once: a large run takes longer than a question may."""
-MEMORY_LIMIT = "700MB"
+MEMORY_LIMIT = "600MB"
 SPILL_LIMIT = "20GB"
 """Of disk, for what does not fit into memory while it is worked out."""
 

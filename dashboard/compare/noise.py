@@ -7,7 +7,7 @@ interval.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -28,6 +28,8 @@ MAX_POINTS = 2_000
 """A larger sample is drawn again as this many bins of neighbouring values: the interval needs no more."""
 
 Floats = npt.NDArray[np.float64]
+Draws = tuple[Floats, Floats]
+"""Points of a sample, sorted, and how often each is drawn in each resample (resample, point)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,17 @@ def _bootstrap(store: Store, run_id: str, key: Key, population: Population, esti
         metric = METRICS[key.metric]
         names = HEADLINE_STATISTICS if key.statistic in HEADLINE_STATISTICS else (key.statistic,)
 
-        def draw() -> dict[str, Noise | None]:
-            return _of_sample(sample(store, run_id, metric, population), metric, names, estimator, closed)
+        values = sample(store, run_id, metric, population)
+        of = values.of or population
 
-        found: dict[str, Noise | None] = store.remember(("noise", run_id, metric, population, estimator, names), draw)
+        def draw(by_lane: bool) -> Draws:
+            made: Draws = store.remember(("draws", run_id, metric, of, by_lane), lambda: draws(values, by_lane))
+            return made
+
+        def make() -> dict[str, Noise | None]:
+            return _of_sample(values, metric, names, estimator, closed, draw)
+
+        found: dict[str, Noise | None] = store.remember(("noise", run_id, metric, of, estimator, names), make)
         return found[key.statistic]
     if not closed:
         return None
@@ -127,14 +136,21 @@ def _bootstrap(store: Store, run_id: str, key: Key, population: Population, esti
 
 
 def _of_sample(
-    found: Sample, metric: Metric, statistics: Sequence[str], estimator: Estimator, closed: bool
+    found: Sample,
+    metric: Metric,
+    statistics: Sequence[str],
+    estimator: Estimator,
+    closed: bool,
+    draw: Callable[[bool], Draws],
 ) -> dict[str, Noise | None]:
     """The intervals of several statistics of one sample; None where its values are not independent."""
     lanes, _ = _lanes_of(found)
     by_lane = closed and len(lanes) > 1 and int(lanes[0]) >= 0
     if metric.source in ("itl", "chunk_gap", "passes") and not by_lane:
         return dict.fromkeys(statistics)  # gaps of one request and neighbouring passes depend on each other
-    drawn = resampled(found, statistics, estimator, by_lane)
+    if found.n < 2:
+        return dict.fromkeys(statistics)
+    drawn = weighted_statistics(*draw(by_lane), statistics, estimator)
     if by_lane:
         return {name: _interval(values, "lanes", len(lanes)) for name, values in drawn.items()}
     return {name: _interval(values, "requests", found.n) for name, values in drawn.items()}
@@ -157,6 +173,11 @@ def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by
     """Statistics of a sample drawn again RESAMPLES times, by whole lanes or by single values; the draws are shared."""
     if found.n < 2:
         return {name: np.empty(0) for name in statistics}
+    return weighted_statistics(*draws(found, by_lane), statistics, estimator)
+
+
+def draws(found: Sample, by_lane: bool) -> Draws:
+    """A sample of two values or more drawn again RESAMPLES times; every statistic and estimator reads off the same."""
     random = np.random.default_rng(SEED)
     bins = np.arange(found.n) * min(found.n, MAX_POINTS) // found.n
     points = np.bincount(bins, found.values) / np.bincount(bins)
@@ -164,12 +185,12 @@ def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by
         names, member = _lanes_of(found)
         cells = member * len(points) + bins
         held = np.bincount(cells, minlength=len(names) * len(points)).reshape(len(names), -1)
-        draws = random.multinomial(len(names), np.full(len(names), 1 / len(names)), RESAMPLES)
+        drawn = random.multinomial(len(names), np.full(len(names), 1 / len(names)), RESAMPLES)
         # Not a matrix product of floats: the library behind that one wakes threads, which takes longer than the sums.
-        weights = np.einsum("rl,lp->rp", draws.astype(np.float64), held.astype(np.float64))
+        weights = np.einsum("rl,lp->rp", drawn.astype(np.float64), held.astype(np.float64))
     else:
         weights = random.multinomial(found.n, np.bincount(bins) / found.n, RESAMPLES).astype(np.float64)
-    return weighted_statistics(points, weights, statistics, estimator)
+    return points, weights
 
 
 def _lanes_of(found: Sample) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

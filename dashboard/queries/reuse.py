@@ -6,12 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import pyarrow.compute as pc
+
 from dashboard.metrics import Population
 from dashboard.queries.cache import not_followed
 from dashboard.queries.ranges import block_size
 from dashboard.store import ROW_CAP, Result, Store
 
 CHANGED_TURNS = 2_000
+LISTED = 500
+"""Conversations that are offered by name; others can be typed."""
 
 
 def _shared(population: Population, replay: str) -> Population:
@@ -71,9 +75,9 @@ def summary(store: Store, measured: str, replay: str, population: Population) ->
 
 
 def conversations(store: Store, measured: str, replay: str, population: Population) -> Result:
-    """Columns ``conversation_id, turns, changed_turns, changed_tokens``: the one whose reuse differs most first."""
+    """Columns ``conversation_id, turns, changed_turns, changed_tokens``: the LISTED whose reuse differs most."""
     runs = {"measured": measured, "replay": replay}
-    return store.query("reuse_conversations", runs=runs, population=_shared(population, replay))
+    return store.query("reuse_conversations", runs=runs, population=_shared(population, replay), row_cap=LISTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,15 +105,15 @@ def missing(
     if changes.not_recorded:
         return Missing((), changes.sql, changes.not_recorded)
     sign, (own, other) = (1, (measured, replay)) if less == "measured" else (-1, (replay, measured))
-    turns = [row for row in changes.rows() if sign * row["change_tokens"] > 0]
+    turns = changes.table.filter(pc.greater(pc.multiply(changes.table["change_tokens"], sign), 0))
     size, width = block_size(store, own), block_size(store, other)
-    if not turns:
+    if not turns.num_rows:
         return Missing((), changes.sql)
     if not size or not width:
         return Missing(
             (), changes.sql, f"Not recorded: the identity of run {own if not size else other} has no block size."
         )
-    shown = turns[:CHANGED_TURNS]
+    shown = turns.slice(0, CHANGED_TURNS).to_pylist()
     low = [min(row["measured_cached_tokens"], row["replay_cached_tokens"]) for row in shown]
     high = [max(row["measured_cached_tokens"], row["replay_cached_tokens"]) for row in shown]
     mine, theirs = ("measured", "replay") if less == "measured" else ("replay", "measured")
@@ -144,4 +148,4 @@ def missing(
         origins = {row["request_id"]: row for row in asked.rows()}
     nobody = {"origin": None, "origin_state": None}
     rows = [row | nobody | origins.get(row["request_id"], {}) for row in rows]
-    return Missing(rows, fates.sql, truncated=len(turns) > len(shown))
+    return Missing(rows, fates.sql, truncated=turns.num_rows > len(shown))
