@@ -11,6 +11,7 @@ from dashboard.charts.style import COMPARED, REFERENCE, REPEAT, ROLES, Role
 from dashboard.compare import LABELS
 from dashboard.compare.claim import PLACES
 from dashboard.metrics import Estimator, Population, Window
+from dashboard.serving.places import hidden
 from dashboard.view import PARAMS
 from engine.bundle import Bundle
 from engine.definitions import differing
@@ -191,5 +192,5 @@ def escape(text: str) -> str:
 
     A word joiner, which nobody sees, breaks addresses: Markdown makes links of bare ones even where they are escaped.
     """
-    plain = _LINK.sub("\u2060", " ".join(text.split()))
+    plain = _LINK.sub("\u2060", " ".join(hidden(text).split()))
     return "".join("\\" + char if char in _MARKS else char for char in plain)

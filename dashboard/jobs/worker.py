@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Any
 
 from dashboard import jobs
+from dashboard.jobs.bounds import bound_memory
 from engine.errors import GapscopeError
 
 WALL_LIMIT_S = 3600
@@ -41,6 +42,7 @@ def main(folder: Path) -> int:
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _stop)
     os.nice(5)  # pages stay responsive
+    most_gb = bound_memory()
     head = jobs.read_json(folder / "spec.json")
     assert head is not None, f"{folder} holds no job"
     worker: dict[str, Any] = {"pid": os.getpid(), "start": jobs.start_ticks(os.getpid())}
@@ -64,6 +66,9 @@ def main(folder: Path) -> int:
             jobs.write_json(folder / "error.json", {"message": f"Stopped after the limit of {WALL_LIMIT_S} s."})
         else:
             jobs.write_json(folder / "canceled.json", {})
+    except MemoryError:
+        words = f"Stopped: the job needs more than {most_gb:.0f} GB of memory, which is its limit on this machine."
+        jobs.write_json(folder / "error.json", {"message": words})
     except Exception as error:
         traceback.print_exc()
         jobs.write_json(folder / "error.json", {"message": f"A defect of gapscope: {type(error).__name__}: {error}"})
