@@ -28,6 +28,7 @@ COLOURS: dict[str, tuple[str, str]] = {
 }
 """Plain successes are quiet, everything else stands out; words and numbers say the same."""
 WIDTH = 96
+NAME = "display:inline-block;min-width:6.5rem"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,7 @@ def markup(sides: Sequence[tuple[Role, Tally | None]], phase: str, dark: bool) -
     """The bar as HTML, made of our own words and of numbers alone, except for names of checks, which are escaped."""
     cells = []
     for role, told in sides:
-        name = f'<span style="color:{role.colour(dark)}">{role.glyph} {role.name}</span>'
+        name = f'<span style="color:{role.colour(dark)};{NAME}">{role.glyph} {role.name}</span>'
         if told is None:
             cells.append(f'<div role="listitem">{name} no requests recorded</div>')
             continue
