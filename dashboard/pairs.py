@@ -80,7 +80,7 @@ def absence(run_id: str, entries: Sequence[RunEntry]) -> str | None:
     return (
         f"This link expects run {slug} with content digest {digest} ({run_id}), which is not in this store.{near} "
         f"On the machine that has it `gapscope export {run_id} --format parquet` makes a folder; here "
-        f"`gapscope import {run_id}-parquet`, or dropping that folder's files on the Runs page, makes the same run of it, "
+        f"`gapscope import {run_id}-parquet`, or its files dropped on the Runs page, makes the same run of it, "
         "with the same id. Or start gapscope with --store FOLDER where it lies."
     )
 

@@ -8,11 +8,13 @@ from typing import Any
 import pyarrow as pa
 import streamlit as st
 
+from dashboard.charts import how
 from dashboard.charts.answer import Answer
 from dashboard.charts.checked import Checked
 from dashboard.charts.figures import Figure
 from dashboard.charts.identity import STATES
 from dashboard.charts.image import FORMATS, captioned, image_options, plain_strip
+from dashboard.charts.reading import reading
 from dashboard.charts.spoken import spoken
 from dashboard.charts.tables import column_config
 from dashboard.frame import Frame, Side, escape, header, strip_lines
@@ -61,7 +63,10 @@ def draw(
     if shown := st.session_state.get("_shown"):
         shown.tell(drawn)
     with st.container(border=True, key=f"chart-{key}", gap="xsmall"):
-        st.markdown(f"**{escape(title)}**", help=escape(answer.definition) or None)
+        words = [reading(_page(), key), answer.definition]
+        st.markdown(f"**{escape(title)}**", help=escape(" ".join(one for one in words if one)) or None)
+        if said := how.chips(sides or frame.sides, title):
+            st.markdown(f":small[{' '.join(said)}]")
         if note:
             st.caption(escape(note))
         if answer.not_recorded:
@@ -137,7 +142,13 @@ def _answers(drawn: Drawn, lines: list[str], figure: Figure | None) -> None:
             help="The identity fields that differ or are unknown",
         ):
             _identity(frame)
+        told = st.popover(
+            "How", key=f"how-{key}", on_change="rerun", help="How to read this, how it was computed, from what"
+        )
         panel = st.popover("Rows", key=f"rows-{key}", on_change="rerun", help="Table, download, SQL, Markdown, image")
+    if told.open:
+        with told, st.container(width=PANEL_WIDTH):
+            how.panel(_page(), drawn)
     if not panel.open:
         return
     pictured = figure is not None and bool(figure["data"]) and answer.rows.num_rows > 0
@@ -181,6 +192,11 @@ def _downloads(drawn: Drawn) -> None:
             key=f"parquet-{key}",
             on_click="ignore",
         )
+
+
+def _page() -> str:
+    """The page that is drawn, by its name in the address bar."""
+    return str(st.session_state.get("_page") or "")
 
 
 def _image() -> str:

@@ -35,7 +35,7 @@ class Line:
     @property
     def state(self) -> State:
         """Of all candidates together: one that differs, else one that is unknown, decides."""
-        return next((one for one in ("differs", "unknown", "same") if one in self.states), "not applicable")  # type: ignore[return-value]
+        return next((one for one in ("differs", "unknown", "same") if one in self.states), "not applicable")
 
     def said(self, place: int) -> str:
         """The value of one side in words, marked where it differs from the baseline."""
