@@ -71,7 +71,7 @@ def markup(sides: Sequence[tuple[Role, Tally | None]], phase: str, dark: bool) -
     """The bar as HTML, made of our own words and of numbers alone, except for names of checks, which are escaped."""
     cells = []
     for role, told in sides:
-        name = f'<span style="color:{role.colour(dark)};{NAME}">{role.glyph} {role.name}</span>'
+        name = f'<span style="color:{role.ink(dark)};{NAME}">{role.glyph} {role.name}</span>'
         if told is None:
             cells.append(f'<div role="listitem">{name} no requests recorded</div>')
             continue

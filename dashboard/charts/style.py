@@ -26,6 +26,13 @@ class Role:
         """The colour in the theme that is on."""
         return self.dark if dark else self.light
 
+    def ink(self, dark: bool) -> str:
+        """The colour of words in the theme that is on: a line may be fainter than text."""
+        return self.colour(dark) if dark else INK.get(self.light, self.light)
+
+
+INK = {"#D55E00": "#C25400"}
+"""Of lines that are too faint for text on white; the text colours of the theme say the same."""
 
 ROLES: tuple[Role, ...] = (
     Role("measured", "#0072B2", "#56B4E9", "solid", "circle", "━", "blue"),
@@ -37,13 +44,13 @@ ROLES: tuple[Role, ...] = (
 """The measured run first, then the replays in the order of the pair bar."""
 REFERENCE, COMPARED = replace(ROLES[0], name="reference"), replace(ROLES[1], name="compared with it")
 """The same two places where they are not a recording and a replay (``dashboard.compare.claim.PLACES``)."""
-REPEAT = Role("repeat", "#3F7F93", "#8CC7D6", "longdashdot", "cross", "┉", "blue")
+REPEAT = Role("repeat", "#3E7E92", "#8CC7D6", "longdashdot", "cross", "┉", "blue")
 """A repeat of the measured run that is not in the pair bar; one that is keeps the role of its place there."""
 
 _MORE = (
     Role("F", "#8A6D00", "#E6C229", "longdashdot", "cross", "╌", "yellow"),
     Role("G", "#A61E69", "#F08BC0", "4px,2px", "hexagon", "┉", "red"),
-    Role("H", "#3F7F93", "#8CC7D6", "12px,4px", "star", "┅", "blue"),
+    Role("H", "#3E7E92", "#8CC7D6", "12px,4px", "star", "┅", "blue"),
 )
 TOOLS: tuple[Role, ...] = (*(replace(role, name=letter) for role, letter in zip(ROLES, "ABCDE", strict=True)), *_MORE)
 """Runs side by side that play no part of a comparison: each has a letter."""

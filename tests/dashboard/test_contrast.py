@@ -37,6 +37,8 @@ def test_the_measure_itself() -> None:
 def test_colours_of_runs_are_readable_as_lines_and_as_names(role: style.Role) -> None:
     assert contrast(role.light, GROUND["light"]) >= GRAPHICS
     assert contrast(role.dark, GROUND["dark"]) >= GRAPHICS
+    assert contrast(role.ink(False), GROUND["light"]) >= TEXT
+    assert contrast(role.ink(True), GROUND["dark"]) >= TEXT
 
 
 @pytest.mark.parametrize("theme", GROUND)
