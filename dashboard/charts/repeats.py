@@ -75,6 +75,7 @@ def repeat_table(frame: Frame, store: Store, side: Side, rows: Sequence[Row], n:
             "n_run": row.measured.n,
             "n_repeat": row.replay.n,
             "reason": row.reason,
+            "repeat_unrounded": row.replay.value,
         }
         for row in rows
     ]
@@ -94,6 +95,7 @@ def standing_table(
         | _bootstrap(row.bootstrap, row.run.value)
         | {
             "replay": _rounded(row.replay.value, row.key.unit),
+            "replay_unrounded": row.replay.value,
             "gap": None if withheld or row.gap is None else 100 * row.gap,
             "spread": _spread(row),
             "place": WITHHELD if withheld else row.place,
@@ -182,6 +184,7 @@ def _number(key: Key, value: float | None) -> dict[str, Any]:
         "statistic": key.statistic.replace("_", " "),
         "unit": key.unit,
         "run": _rounded(value, key.unit),
+        "run_unrounded": value,
     }
 
 
@@ -206,12 +209,10 @@ def _spread(row: Standing) -> float | None:
 
 
 def _table(told: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:
-    return pa.table(
-        {
-            column.name: pa.array(
-                [one[column.name] for one in told],
-                pa.int64() if column.format == "%d" else pa.float64() if column.format else pa.string(),
-            )
-            for column in columns
-        }
-    )
+    """The rows with the columns on screen first, and behind them what only the downloads hold."""
+    kinds = {
+        column.name: pa.int64() if column.format == "%d" else pa.float64() if column.format else pa.string()
+        for column in columns
+    }
+    kinds |= {name: pa.float64() for name in (told[0] if told else ()) if name.endswith("_unrounded")}
+    return pa.table({name: pa.array([one[name] for one in told], kind) for name, kind in kinds.items()})
