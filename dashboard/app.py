@@ -136,7 +136,7 @@ def _pair_bar(page: str) -> DeltaGenerator | None:
                 widgets.control("tol", width=110)
             widgets.control("phase", width=105, flat=False)
             widgets.control("est", width=115, flat=False)
-            widgets.control("win", width=165, flat=False)
+            widgets.control("win", width=150, flat=False)
             _one_click()
             _share(page)
             copying = _copy()

@@ -127,7 +127,8 @@ def _strip(drawn: Drawn, figure: Figure | None) -> None:
     lines = strip_lines(drawn.frame, drawn.answer.n, drawn.sides)
     with st.container(horizontal=True, key=f"strip-{drawn.key}", vertical_alignment="center", gap="small", wrap=False):
         st.markdown("  \n".join(f":small[{line}]" for line in lines), width="stretch")
-        _answers(drawn, lines, figure)
+        with st.container(width="content"):  # as wide as its buttons, however long a line beside it is
+            _answers(drawn, lines, figure)
 
 
 @st.fragment
