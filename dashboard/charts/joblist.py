@@ -52,30 +52,40 @@ def _watched(store: Path, does: str, ended: Ended | None, about: Mapping[str, st
 
 
 def _rows(store: Path, found: list[Job], ended: Ended | None) -> None:
-    left = queue.waiting(store)
-    places = queue.told(left)
+    places = queue.told(queue.waiting(store))
     ahead = sorted((job for job in found if not job.final), key=lambda job: (job.created_s, job.id))
-    for job in [*ahead, *[job for job in found if job.final][:SHOWN]]:
-        with st.container(horizontal=True, vertical_alignment="center", key=f"job-{job.id}", gap="small"):
-            words = f"{WORDS[job.state]} · {escape(job.title)}" + (f" · {escape(job.run_id)}" if job.run_id else "")
-            with st.container(width="stretch", gap=None):
-                refused = job.state in ("failed", "lost")
-                st.markdown(f"{words} · {escape(job.message)}" if job.message and not refused else words)
-                if refused:
-                    st.error(escape(job.message))
-                if not job.final:
-                    told = str(job.progress.get("words") or "waiting for its turn")
-                    st.progress(job.share or 0.0, text=escape(f"{told} · {places.get(job.id, 'ending')}"))
-            if not job.final:
-                st.button("Cancel", key=f"cancel-{job.id}", on_click=jobs.cancel, args=(job,))
-                continue
-            if job.state != "done" and job.repeatable:
-                st.button("Retry", key=f"retry-{job.id}", on_click=_retry, args=(store, job), help="Ask for it again")
-            if job.run_id and job.run_id not in (st.session_state.get("r") or ()) and not _absent(job.run_id):
-                st.button("Show", key=f"show-{job.id}", on_click=widgets.choose_candidate, args=(job.run_id,))
-            st.button("Forget", key=f"forget-{job.id}", on_click=jobs.forget, args=(job,), type="tertiary")
+    latest, earlier = [job for job in found if job.final][:SHOWN], []
+    if ended is None:  # what came of a job stands elsewhere, so that one line is enough
+        latest, earlier = latest[:1], latest[1:]
+    for job in [*ahead, *latest]:
+        _row(store, job, places.get(job.id, "ending"))
         if ended is not None and job.state == "done":
             ended(job)
+    if earlier:
+        with st.expander(f"Earlier jobs ({len(earlier)})", key=f"earlier-{found[0].spec.get('do')}"):
+            for job in earlier:
+                _row(store, job, "")
+
+
+def _row(store: Path, job: Job, place: str) -> None:
+    with st.container(horizontal=True, vertical_alignment="center", key=f"job-{job.id}", gap="small"):
+        words = f"{WORDS[job.state]} · {escape(job.title)}" + (f" · {escape(job.run_id)}" if job.run_id else "")
+        with st.container(width="stretch", gap=None):
+            refused = job.state in ("failed", "lost")
+            st.markdown(f"{words} · {escape(job.message)}" if job.message and not refused else words)
+            if refused:
+                st.error(escape(job.message))
+            if not job.final:
+                told = str(job.progress.get("words") or "waiting for its turn")
+                st.progress(job.share or 0.0, text=escape(f"{told} · {place}"))
+        if not job.final:
+            st.button("Cancel", key=f"cancel-{job.id}", on_click=jobs.cancel, args=(job,))
+            return
+        if job.state != "done" and job.repeatable:
+            st.button("Retry", key=f"retry-{job.id}", on_click=_retry, args=(store, job), help="Ask for it again")
+        if job.run_id and job.run_id not in (st.session_state.get("r") or ()) and not _absent(job.run_id):
+            st.button("Show", key=f"show-{job.id}", on_click=widgets.choose_candidate, args=(job.run_id,))
+        st.button("Forget", key=f"forget-{job.id}", on_click=jobs.forget, args=(job,), type="tertiary")
 
 
 def _absent(run_id: str) -> bool:

@@ -14,13 +14,13 @@ from conftest import Open, run_id
 from streamlit.testing.v1 import AppTest
 from streamlit.testing.v1.element_tree import Block
 
-from dashboard.view import PAGES
+from dashboard.view import PAGES, REPLAYING
 
-NO_CHARTS = ("runs", "what_if", "identity", "ledger", "ladder", "alignment", "source")
+NO_CHARTS = ("runs", "what_if", "sweep", "sensitivity", "identity", "ledger", "ladder", "alignment", "source", "report")
 WITH_CHARTS = [page for page in PAGES if page not in NO_CHARTS]
 """Pages that draw charts of any pair; the ladder's need its rungs (test_ladder_page.py), Source's need samples
 over time (test_source_page.py), and Alignment opens on a rung without one (test_alignment_page.py)."""
-COMPARING = [page for page in PAGES if page not in ("runs", "what_if", "ledger", "tools", "source")]
+COMPARING = [page for page in PAGES if page not in ("runs", *REPLAYING, "ledger", "tools", "source")]
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 
 
@@ -360,16 +360,23 @@ def test_labels_hold_no_markup(opened: Open, paired: Path) -> None:
 def test_knobs_of_a_link_are_changes(opened: Open, paired: Path) -> None:
     app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_lanes="2", k_kv_blocks="128")
     assert not app.exception
-    assert "**kv\\_blocks** 512 → 128" in words(app)
-    assert "**lanes** 4 → 2" in words(app)
+    changed = [plain(one.label) for one in app.button if (one.key or "").startswith("undo-")]
+    assert changed == ["lanes 4 → 2", "kv_blocks 512 → 128"]
+    assert app.number_input(key="k_lanes").label == "lanes, changed from 4"
+    assert app.number_input(key="k_kv_blocks").label == "kv_blocks, changed from 512"
+    app.button(key="undo-lanes").click().run()
+    assert app.number_input(key="k_lanes").value == 4
+    assert [one.key for one in app.button if (one.key or "").startswith("undo-")] == ["undo-kv_blocks"]
+    app.button(key="reset-capacity").click().run()
+    assert "Nothing is changed" in words(app)
 
 
 def test_the_host_model_is_a_what_if(opened: Open, paired: Path) -> None:
     app = opened(paired, "what_if", base=run_id(paired, "ample8"), k_host_model="given", k_host_prompt_token_us="20")
     assert not app.exception
     assert app.selectbox(key="k_host_model").options == ["off", "fitted", "given"]
-    assert "**host\\_model** off → given" in words(app)
-    assert "host_prompt_token_us 0.0 → 20.0" in plain(words(app)).replace("**", "")
+    assert plain(app.button(key="undo-host_model").label) == "host_model off → given"
+    assert plain(app.button(key="undo-host_prompt_token_us").label) == "host_prompt_token_us 0.0 → 20.0"
     app.selectbox(key="k_host_model").set_value("off").run()
     assert "host_prompt_token_us=20 has no effect" in plain(app.error[0].value)
 
@@ -392,14 +399,17 @@ def test_a_refused_change_keeps_its_box_and_opens_its_groups(opened: Open, paire
     changes = {"k_prefill_replicas": "1", "k_host_kv_blocks": "100"}
     app = opened(paired, "what_if", base=run_id(paired, "ample8"), **changes)
     box = _smallest(app.main, lambda block: block.get("error") and len(block.get("button")) >= 2)
-    assert "**prefill\\_replicas** 0 → 1" in box.get("markdown")[0].value
     assert "no rule for that is known here" in box.get("error")[0].value
-    assert [one.label for one in box.get("button")] == ["Reset", "Run the replay"]
+    labels = [plain(one.label) for one in box.get("button")]
+    assert labels == ["host_kv_blocks 0 → 100", "prefill_replicas 0 → 1", "Reset", "Run the replay"]
     assert not box.get("number_input")
     assert app.button(key="run-replay").disabled
     is_open = {one.label.partition(":")[0]: one.proto.expanded for one in app.expander}
     assert is_open["Disaggregation"]
     assert not is_open["Speculation"]
+    assert "Disaggregation: prompts in one pool of engines, decodes in another (1 changed)" in [
+        one.label for one in app.expander
+    ]
     next(one for one in app.button if one.label == "Reset").click().run()
     assert not app.error
 
@@ -410,7 +420,7 @@ def _smallest(block: Block, holds: Callable[[Block], object]) -> Block:
     return _smallest(inner[0], holds) if inner else block
 
 
-@pytest.mark.parametrize("page", [name for name in PAGES if name not in ("runs", "what_if", "ledger")])
+@pytest.mark.parametrize("page", [name for name in PAGES if name not in ("runs", *REPLAYING, "ledger")])
 def test_a_sweep_on_either_side_is_answered_in_words(opened: Open, page: str) -> None:
     app = opened(SAMPLES, page, m=run_id(SAMPLES, "ample8"), r=run_id(SAMPLES, "fpm_sweep"))
     assert not app.exception
