@@ -144,9 +144,19 @@ def _answers(drawn: Drawn, lines: list[str], figure: Figure | None) -> None:
         ):
             _identity(frame)
         told = st.popover(
-            "How", key=f"how-{key}", on_change="rerun", help="How to read this, how it was computed, from what"
+            "How",
+            key=f"how-{key}",
+            type="tertiary",
+            on_change="rerun",
+            help="How to read this, how it was computed, from what",
         )
-        panel = st.popover("Rows", key=f"rows-{key}", on_change="rerun", help="Table, download, SQL, Markdown, image")
+        panel = st.popover(
+            "Rows",
+            key=f"rows-{key}",
+            type="tertiary",
+            on_change="rerun",
+            help="Table, download, SQL, Markdown, image",
+        )
     if told.open:
         with told, st.container(width=PANEL_WIDTH):
             how.panel(_page(), drawn)

@@ -59,7 +59,7 @@ def panel(page: str, drawn: Drawn) -> None:
             st.markdown(f"{escape(column.label)}: {escape(column.help)}")
     estimator, window = PARAMS["est"].say(frame.estimator), PARAMS["win"].say(frame.window)
     st.markdown(
-        f"**Which rows.** {escape(frame.population.words)}; percentiles by {escape(estimator)}, rates over the "
+        f"**Which rows.** {escape(frame.population.words)}; estimator {escape(estimator)}, rates over the "
         f"{escape(window)}. A title that says *whole capture* is about all phases."
     )
     rests = rests_on(answer.sql, sides)

@@ -96,6 +96,11 @@ def lines(baseline: Bundle, others: Sequence[Bundle]) -> list[Line]:
     return made + _windows(baseline, others)
 
 
+def by_weight(found: Sequence[Line]) -> list[Line]:
+    """Lines of the regime first, what is only observed last; inside each in the order of the record."""
+    return sorted(found, key=lambda line: ("regime", "configuration", "observed").index(line.kind))
+
+
 def sameness(found: Sequence[Line], place: int) -> Sameness:
     """Whether the candidate at this place (from 0) has the configuration of the baseline."""
     counting = [line for line in found if line.kind != "observed"]

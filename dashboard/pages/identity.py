@@ -5,7 +5,7 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts import identity, timing_regime
 from dashboard.charts.draw import draw
-from dashboard.compare.sameness import lines
+from dashboard.compare.sameness import by_weight, lines
 from dashboard.compare.timing_regime import timing_regime as regime_of
 
 frame, store = widgets.frame("identity"), widgets.store()
@@ -13,7 +13,7 @@ if not frame.replays:
     st.info("Choose a replay in the bar above to see its identity beside the measured run's.")
     st.stop()
 
-everything = lines(frame.measured.bundle, [side.bundle for side in frame.replays])
+everything = by_weight(lines(frame.measured.bundle, [side.bundle for side in frame.replays]))
 with st.container(gap="xsmall"):
     for sentence in identity.verdicts(frame, everything):
         st.markdown(sentence)
