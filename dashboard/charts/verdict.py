@@ -11,13 +11,7 @@ from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row
-from dashboard.compare.gates import Gate
 from dashboard.frame import Frame, Side
-
-
-def parse_gates(text: str) -> list[Gate]:
-    """The gates of a contract, separated by spaces or semicolons."""
-    return [Gate.parse(part) for part in text.replace(";", " ").split()]
 
 
 def gaps(frame: Frame, found: Sequence[tuple[Side, Comparison]], names: Sequence[str]) -> Figure:

@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts import report
 from dashboard.charts.draw import draw
-from dashboard.charts.verdict import parse_gates
+from dashboard.compare.contract import parse_gates
 from dashboard.frame import escape
 from dashboard.report import as_markdown, gather
 from dashboard.report.gather import command

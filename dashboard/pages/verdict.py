@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import number_table, verdict, waterfall
+from dashboard.charts import contract, number_table, verdict, waterfall
 from dashboard.charts.cohort import successes
 from dashboard.charts.copying import copy_button
 from dashboard.charts.draw import draw
@@ -19,10 +19,7 @@ if not frame.replays:
 widgets.need_requests(frame)
 
 copying = st.container()
-contract = widgets.control(
-    "gates", placeholder="e.g. ttft.mean<=10%  tpot.mean<=10%  ttft.p90<=15%  hit_ratio.tokens<=1pp"
-)
-gates = verdict.parse_gates(contract)
+gates = contract.edit()
 measured = frame.measured.run_id
 found = [
     (side, compare(store, measured, side.run_id, frame.population, frame.estimator, frame.window, gates))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from dashboard.charts.answer import Answer
-from dashboard.charts.verdict import parse_gates
 from dashboard.compare import LABELS, compare
 from dashboard.compare.claim import brief
+from dashboard.compare.contract import parse_gates
 from dashboard.frame import Frame, Side
 from dashboard.sharing.plain import grid, literal, markdown_table
 from dashboard.store import Store

@@ -13,7 +13,7 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Column, in_units
 from dashboard.charts.figures import Axis, Series
 from dashboard.charts.passes import cell_name, cell_of
-from dashboard.charts.verdict import parse_gates
+from dashboard.compare.contract import parse_gates
 from dashboard.frame import escape
 from dashboard.metrics import Estimator
 from dashboard.samples import Sample
