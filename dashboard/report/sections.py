@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from dashboard.charts import (
     boundaries,
@@ -27,6 +27,7 @@ from dashboard.report.contents import Made, Maker, Report, Section, silent
 from dashboard.sharing.comment import verdict as one_line
 from dashboard.store import Store
 from dashboard.view import PAGES
+from engine.errors import GapscopeError
 
 CURVES = ("ttft", "tpot", "e2e")
 """Metrics whose distributions a report shows as curves and tables."""
@@ -38,26 +39,18 @@ REPORTED = ("verdict", "identity", "cohort", "percentiles", "passes", "coverage"
 def sections(store: Store, report: Report) -> Iterator[Section]:
     """Every section; the last says what the others could not show."""
     made = []
-    for build in (
-        _verdict,
-        _contract,
-        _identity,
-        _cohort,
-        _numbers,
-        _percentiles,
-        _passes,
-        _coverage,
-        _cache,
-        _boundaries,
-    ):
-        section = build(store, report)
+    for name, title, page, build in _BUILDERS:
+        section = Section(name, title, page=page)
+        try:
+            build(section, store, report)
+        except GapscopeError as error:
+            section.words.append(f"The rest of this section is not in this report. {error}")
         made.append(section)
         yield section
     yield _limits(report, made)
 
 
-def _verdict(store: Store, report: Report) -> Section:
-    section = Section("verdict", "Verdict", page="verdict")
+def _verdict(section: Section, store: Store, report: Report) -> None:
     for side, found in report.comparisons:
         who = f"{side.role.name} {side.run_id}: " if len(report.comparisons) > 1 else ""
         if side.regime and not report.frame.acknowledged:
@@ -81,23 +74,19 @@ def _verdict(store: Store, report: Report) -> Section:
             ),
         )
     maker.add("consistency", "Requests in flight by Little's law", verdict.consistency, pairs)
-    return section
 
 
-def _contract(store: Store, report: Report) -> Section:
-    section = Section("contract", "Acceptance contract", page="verdict")
+def _contract(section: Section, store: Store, report: Report) -> None:
     if not report.comparisons[0][1].gates:
         section.words.append("No acceptance contract was given, so nothing here passes or fails.")
-        return section
+        return
     for side, found in report.comparisons:
         held = sum(result.verdict == "pass" for result in found.gates)
         section.words.append(f"{side.role.name} {side.run_id}: {held} of {len(found.gates)} gates hold.")
     Maker(report.frame, section).add("gates", "Gates", lambda frame: verdict.gate_table(report.comparisons), whole=True)
-    return section
 
 
-def _identity(store: Store, report: Report) -> Section:
-    section = Section("identity", "Identity", page="identity")
+def _identity(section: Section, store: Store, report: Report) -> None:
     frame = report.frame
     for side in frame.replays:
         regime = ", ".join(diff.label for diff in side.regime) or "none"
@@ -125,11 +114,9 @@ def _identity(store: Store, report: Report) -> Section:
         maker.add("memory", "Memory by component", lambda frame: identity.memory(frame)[0])
     else:
         section.words.append("Memory by component is not recorded on any side.")
-    return section
 
 
-def _cohort(store: Store, report: Report) -> Section:
-    section = Section("cohort", "Cohort", page="cohort")
+def _cohort(section: Section, store: Store, report: Report) -> None:
     rows, problems = cohort.ledger(report.frame, store)
     section.words += [f"The ledger does not balance. {problem}" for problem in problems] or [
         "Every ledger balances: attempted = ok + error + rejected + canceled + in flight."
@@ -141,11 +128,9 @@ def _cohort(store: Store, report: Report) -> Section:
     for side in report.frame.replays:
         lone = cohort.one_sided(report.frame, store, side.run_id)
         section.words.append(f"{side.role.name}: {cohort.shared(report.frame, store, side, lone)}")
-    return section
 
 
-def _numbers(store: Store, report: Report) -> Section:
-    section = Section("numbers", "Numbers", page="verdict")
+def _numbers(section: Section, store: Store, report: Report) -> None:
     frame, found, n = report.frame, report.comparisons, cohort.successes(report.frame, store)
     maker = Maker(frame, section)
     every = [(side, one.rows) for side, one in found]
@@ -168,15 +153,13 @@ def _numbers(store: Store, report: Report) -> Section:
                 mean,
                 sides=(frame.measured, side),
             )
-    return section
 
 
 def _parts(frame: Frame, side: Side, parts: Decomposition, mean: Row) -> Made:
     return (*waterfall.waterfall(frame, side, parts, mean), parts.note)
 
 
-def _percentiles(store: Store, report: Report) -> Section:
-    section = Section("percentiles", "Percentiles", page="percentiles")
+def _percentiles(section: Section, store: Store, report: Report) -> None:
     maker = Maker(report.frame, section)
     for name in CURVES:
         chosen = metric(name)
@@ -199,11 +182,9 @@ def _percentiles(store: Store, report: Report) -> Section:
             chosen,
             found,
         )
-    return section
 
 
-def _passes(store: Store, report: Report) -> Section:
-    section = Section("passes", "Passes", page="passes")
+def _passes(section: Section, store: Store, report: Report) -> None:
     maker = Maker(report.frame, section)
     maker.add("classes", "Passes and their time, by class", passes.classes, store)
     for side in report.frame.replays[:1]:
@@ -224,11 +205,9 @@ def _passes(store: Store, report: Report) -> Section:
             side,
             sides=pair,
         )
-    return section
 
 
-def _coverage(store: Store, report: Report) -> Section:
-    section = Section("coverage", "Coverage", page="coverage")
+def _coverage(section: Section, store: Store, report: Report) -> None:
     replays = [side for side in report.frame.replays if side.bundle.kind == "replay"]
     if not replays:
         section.words.append("Coverage is about the timing of a replay: none of these runs is one.")
@@ -260,7 +239,6 @@ def _coverage(store: Store, report: Report) -> Section:
             side,
             sides=pair,
         )
-    return section
 
 
 def _cells_outside(_frame: Frame, store: Store, side: Side) -> Answer:
@@ -272,18 +250,15 @@ def _touched_by(_frame: Frame, store: Store, side: Side) -> Made:
     return answer, None, words
 
 
-def _cache(store: Store, report: Report) -> Section:
-    section = Section("cache", "Cache", page="cache_events")
+def _cache(section: Section, store: Store, report: Report) -> None:
     maker, n = Maker(report.frame, section), cohort.successes(report.frame, store)
     maker.add("hit-ratio", "Token hit ratio", cache.hit_ratio, store, n)
     maker.add("numbers", "Reuse, preemptions and latency", cache.numbers, store, n)
     maker.add("blocks", "Blocks computed and reused", cache.recompute_totals, store)
     maker.add("pool", "KV pool over time", cache.pool, store)
-    return section
 
 
-def _boundaries(store: Store, report: Report) -> Section:
-    section = Section("boundaries", "Boundaries", page="boundaries")
+def _boundaries(section: Section, store: Store, report: Report) -> None:
     frame = report.frame
     found = boundaries.boundaries(frame, store, "e2e")
     tail = found.tail(TAIL, frame.estimator)
@@ -301,7 +276,6 @@ def _boundaries(store: Store, report: Report) -> Section:
         found,
         both,
     )
-    return section
 
 
 def _limits(report: Report, made: list[Section]) -> Section:
@@ -323,3 +297,19 @@ def _checks(frame: Frame) -> Iterator[str]:
         for check in side.bundle.qualification:
             if check.verdict == "fail":
                 yield f"{side.role.name} {side.run_id} failed the check {check.check}: {check.detail}"
+
+
+Build = Callable[[Section, Store, Report], None]
+_BUILDERS: tuple[tuple[str, str, str, Build], ...] = (
+    ("verdict", "Verdict", "verdict", _verdict),
+    ("contract", "Acceptance contract", "verdict", _contract),
+    ("identity", "Identity", "identity", _identity),
+    ("cohort", "Cohort", "cohort", _cohort),
+    ("numbers", "Numbers", "verdict", _numbers),
+    ("percentiles", "Percentiles", "percentiles", _percentiles),
+    ("passes", "Passes", "passes", _passes),
+    ("coverage", "Coverage", "coverage", _coverage),
+    ("cache", "Cache", "cache_events", _cache),
+    ("boundaries", "Boundaries", "boundaries", _boundaries),
+)
+"""Name, title, page that shows more, and who fills it."""

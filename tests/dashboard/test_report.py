@@ -224,3 +224,18 @@ def test_a_figure_travels_once_with_what_the_dark_theme_changes() -> None:
     assert changes([1, 2], [1]) == [([], [1])]
     assert script_json("\u2028<") == '"\\u2028\\u003c"'
     assert jsonable([0.1 + 0.2, float("inf"), True, None, "x"]) == [0.3, None, True, None, "x"]
+
+
+def test_a_section_that_cannot_be_made_is_said_and_the_others_go_on(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_given: object) -> None:
+        raise GapscopeError("The answer took longer than 30 s.")
+
+    monkeypatch.setattr("dashboard.charts.boundaries.boundaries", slow)
+    monkeypatch.setattr("dashboard.charts.cache.pool", slow)
+    report = report_of(store, "ample8", "ample8-predicted")
+    said = {section.name: " ".join(section.words) for section in report.sections}
+    assert "is not in this report. The answer took longer than 30 s." in said["boundaries"]
+    assert "KV pool over time: not in this report. The answer took longer than 30 s." in said["cache"]
+    assert [section.name for section in report.sections] == SECTIONS[:-1]
