@@ -22,8 +22,8 @@ STYLE = """<style>
 a:focus-visible, .modebar-btn:focus-visible { outline: 2px solid currentColor !important; outline-offset: 1px; }
 .js-plotly-plot .modebar:focus-within { opacity: 1 !important; }
 /* Chosen values and main buttons stand on the primary colour, which is light in the dark theme. */
-[data-testid="stMultiSelectTagsContainer"] span[title], [data-testid^="stBaseButton-primary"],
-[data-testid^="stBaseButton-primary"] p { color: light-dark(#FFFFFF, #171614); }
+[data-testid="stMultiSelectTagsContainer"] span[title], [data-testid^="stBaseButton-primary"]:not(:disabled),
+[data-testid^="stBaseButton-primary"]:not(:disabled) p { color: light-dark(#FFFFFF, #171614); }
 button[aria-label="Clear all"] { min-width: 24px; min-height: 24px; }
 
 @media (prefers-reduced-motion: reduce) {
