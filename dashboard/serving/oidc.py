@@ -34,8 +34,8 @@ def settings(folders: Sequence[Path] = (Path.home(), PROJECT)) -> Mapping[str, A
             lacking = [name for name in NEEDED if not found.get(name)]
             if lacking:
                 raise GapscopeError(f"{path}: [auth] lacks {', '.join(lacking)}.")
-            if find_spec("authlib") is None:
-                raise GapscopeError("Login by OIDC needs Authlib: pip install 'gapscope[login]'.")
+            if find_spec("authlib") is None or find_spec("httpx") is None:
+                raise GapscopeError("Login by OIDC needs Authlib and httpx: pip install 'gapscope[login]'.")
             return dict(found)
     return None
 
