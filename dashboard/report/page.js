@@ -27,20 +27,30 @@ function figure(text, dark) {
   };
 }
 
-function draw(dark, width) {
-  for (const { box, text } of charts) {
-    const { data, layout } = figure(text, dark);
-    Plotly.react(box, data, width ? { ...layout, width } : layout, {
-      responsive: !width,
-      displaylogo: false,
-      modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
-      toImageButtonOptions: { filename: "gapscope-" + box.closest("figure").id, scale: 2 },
-    });
-  }
+function draw({ box, text }, dark, width) {
+  const { data, layout } = figure(text, dark);
+  Plotly.react(box, data, width ? { ...layout, width } : layout, {
+    responsive: !width,
+    displaylogo: false,
+    modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+    toImageButtonOptions: { filename: "gapscope-" + box.closest("figure").id, scale: 2 },
+  });
 }
 
-draw(scheme.matches);
-scheme.addEventListener("change", () => draw(scheme.matches));
+// One chart at a time, so that the page can be read and scrolled meanwhile; a change of the theme begins anew.
+let turn = 0;
+function drawAll() {
+  const own = ++turn;
+  const next = (at) => {
+    if (own !== turn || at === charts.length) return;
+    draw(charts[at], scheme.matches);
+    setTimeout(next, 0, at + 1);
+  };
+  next(0);
+}
+
+drawAll();
+scheme.addEventListener("change", drawAll);
 
 const closed = [];
 addEventListener("beforeprint", () => {
@@ -48,9 +58,10 @@ addEventListener("beforeprint", () => {
     one.open = true;
     closed.push(one);
   }
-  draw(false, 680);
+  turn += 1;
+  for (const chart of charts) draw(chart, false, 680);
 });
 addEventListener("afterprint", () => {
   for (const one of closed.splice(0)) one.open = false;
-  draw(scheme.matches);
+  drawAll();
 });
