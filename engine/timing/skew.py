@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from engine.errors import GapscopeError
 from engine.timing.contract import PassQueries, PassTimeSource
@@ -136,8 +138,8 @@ def _decodes(source: FitSource) -> tuple[PassQueries, Floats, Floats]:
     table = source.bundle.table("passes", columns=["phase", *names])
     if table is None:
         raise GapscopeError(f"Run {source.bundle.run_id} has no passes.")
-    phase = np.asarray(table["phase"].to_pylist(), dtype=object)
-    wanted = phase != PRIMER if source.phases is None else np.isin(phase, np.asarray(source.phases, dtype=object))
+    named = pc.is_in(table["phase"], pa.array([PRIMER] if source.phases is None else source.phases, pa.string()))
+    wanted = np.asarray(named.to_numpy(), dtype=np.bool_) ^ (source.phases is None)
     prompts, decodes, kv, variance, duration = (
         np.asarray(table[name].to_numpy(zero_copy_only=False), dtype=np.float64) for name in names
     )
