@@ -13,8 +13,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "pages"), str(TESTS / "serving")]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pages"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "serving"))
 
 import synthetic
 from server import Server, serving

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,10 +85,15 @@ def free_port() -> int:
 
 @contextmanager
 def serving(
-    folder: Path, *arguments: str, stores: str = "", environment: Mapping[str, str] | None = None
+    folder: Path,
+    *arguments: str,
+    stores: str = "",
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[int], None] = lambda port: None,
 ) -> Iterator[Server]:
-    """``gapscope serve`` with these arguments, until the block ends."""
+    """``gapscope serve`` with these arguments, until the block ends; ``before`` it starts it is told its port."""
     port = free_port()
+    before(port)
     log = folder / "server.log"
     command = [sys.executable, "-m", "dashboard.cli", "serve", "--port", str(port), *arguments]
     stores = stores or str(PROJECT / "sample_runs")
