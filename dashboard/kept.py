@@ -76,6 +76,8 @@ def size_of(value: Any) -> int:
         return sys.getsizeof(value) + _of_many(list(value))
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return sum(size_of(getattr(value, field.name)) for field in dataclasses.fields(value))
+    if hasattr(value, "__dict__"):
+        return sum(size_of(one) for one in vars(value).values() if isinstance(one, (np.ndarray, list, dict)))
     return sys.getsizeof(value)
 
 

@@ -41,7 +41,11 @@ NOT_COMPARABLE = "not comparable"
 def boundaries(frame: Frame, store: Store, until: str) -> Boundaries:
     """The stages of every side of the frame; repeats of the measured run say their noise."""
     ids = [side.run_id for side in frame.sides]
-    return Boundaries(store, ids, [frame.population_of(side) for side in frame.sides], until, repeats(store, ids[0]))
+    populations = tuple(frame.population_of(side) for side in frame.sides)
+    again = tuple(repeats(store, ids[0]))
+    key = ("boundaries", tuple(ids), populations, until, again)
+    found: Boundaries = store.remember(key, lambda: Boundaries(store, ids, populations, until, again))
+    return found
 
 
 def said(frame: Frame, found: Boundaries) -> list[str]:

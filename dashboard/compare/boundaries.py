@@ -133,6 +133,7 @@ class Boundaries:
         self._moments = [_moments(rows) for rows in self.rows]
         self._members = [members(store, run, own) for run, own in zip(run_ids, populations, strict=True)]
         self.boundaries = self._recorded()
+        self._made: dict[int, Floats] = {}
         self._repeats: dict[str, int] = {}
         if not populations[0].matched:
             for run_id in repeats:
@@ -181,8 +182,10 @@ class Boundaries:
 
     def _spans(self, index: int) -> Floats:
         """The stages of each request of a run (request, stage), in ns; NaN where a boundary of it is unknown."""
-        moments = np.stack([self._moments[index][name] for name in self.boundaries], axis=1)
-        return np.diff(moments, axis=1)
+        if index not in self._made:
+            moments = np.stack([self._moments[index][name] for name in self.boundaries], axis=1)
+            self._made[index] = np.diff(moments, axis=1)
+        return self._made[index]
 
     def complete(self, index: int) -> Flags:
         """Every request of the population whose boundaries are known."""
