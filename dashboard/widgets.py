@@ -15,15 +15,13 @@ from urllib.parse import urlsplit
 
 import streamlit as st
 
-from dashboard import jobs, pairs, view
+from dashboard import jobs, pairs, sides, view
 from dashboard.catalogue import KIND_WORDS, RunEntry
 from dashboard.charts.answer import Answer
 from dashboard.charts.style import ROLES, Role
 from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, escape, placed, role, roles
 from dashboard.metrics import Estimator, Population, Window
-from dashboard.queries import coverage
-from dashboard.queries.identity import identity
 from dashboard.store import Store
 from dashboard.view import PARAMS, SHARED, View
 from engine.errors import GapscopeError
@@ -452,12 +450,9 @@ def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
 
 def side(measured: str, run_id: str, own: Role) -> Side:
     """A run seen from the measured run."""
-    label, diffs = pair_label(store(), measured, run_id), identity(store(), measured, run_id).rows
-    return Side(own, store().bundle(run_id), label, diffs, inside(run_id))
+    return sides.side_of(store(), measured, run_id, own)
 
 
 def inside(run_id: str) -> float | None:
     """Share of modelled time that the timing model answered from inside its measured domain."""
-    if store().bundle(run_id).kind != "replay":
-        return None
-    return coverage.shares(store(), run_id).inside("time")
+    return sides.inside(store(), run_id)

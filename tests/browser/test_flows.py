@@ -156,7 +156,7 @@ def test_a_chart_answers_with_rows_sql_and_markdown(page: Any, server: str, pair
     with page.expect_download() as download:
         panel.get_by_role("button", name="CSV", exact=True).click()
     text = Path(download.value.path()).read_text()
-    assert text.splitlines()[0].startswith('"side","run","class"')
+    assert text.splitlines()[0].startswith('"Side","run","Class"')
     assert {line.split(",")[0] for line in text.splitlines()[1:]} == {'"measured"', '"replay"'}
     panel.get_by_role("tab", name="SQL").click()
     assert "GROUP BY class" in panel.inner_text()
