@@ -161,6 +161,9 @@ class Catalogue:
 
         With ``verify``, the digests of all tables are looked at, those of runs verified before and unchanged excepted.
         """
+        found = getattr(self._steady, "entries", None)
+        if found is not None and not verify:
+            return list(found)
         with self._lock:
             seen: dict[str, RunEntry] = {}
             for root in self.roots:
@@ -172,7 +175,9 @@ class Catalogue:
                         entry = self._verified(entry)
                     if entry.run_id not in seen or (entry.state == "ok" and seen[entry.run_id].state != "ok"):
                         seen[entry.run_id] = entry
-            return list(seen.values())
+        if getattr(self._steady, "held", None) is not None:
+            self._steady.entries = tuple(seen.values())
+        return list(seen.values())
 
     def _look(self, folder: Path) -> RunEntry | None:
         """The run of a folder as it is now; None when the folder went away meanwhile."""
@@ -269,7 +274,7 @@ class Catalogue:
 
     @contextmanager
     def steady(self) -> Iterator[None]:
-        """Look at the files of each run once in this block and thread, however many questions are asked of it."""
+        """Look at the runs and their files once in this block and thread, however many questions are asked."""
         if getattr(self._steady, "held", None) is not None:
             yield
             return
@@ -277,4 +282,4 @@ class Catalogue:
         try:
             yield
         finally:
-            self._steady.held = None
+            self._steady.held = self._steady.entries = None
