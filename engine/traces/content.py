@@ -19,6 +19,11 @@ def content_of(ids: TokenIds) -> str:
     return blake2b(_bytes(ids), digest_size=8).hexdigest()
 
 
+def output_content(conversation_id: str, turn_index: int) -> str:
+    """Name of what a turn generates: nobody recorded the tokens, but equal source turns say the same."""
+    return f"out:{conversation_id}:{turn_index}"
+
+
 def block_key(parent: int, block: TokenIds) -> int:
     """The 64-bit key of one full block: it names the block's tokens and everything before them."""
     return int.from_bytes(blake2b(parent.to_bytes(8, "little") + _bytes(block), digest_size=8).digest(), "little")

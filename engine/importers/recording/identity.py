@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from engine.identity import NOT_APPLICABLE, Identity, attention_family
+from engine.identity import FIELDS, NOT_APPLICABLE, Identity, attention_family
 from engine.traces.tree import Trace
 
 _FILE = "identity.json"
@@ -111,7 +111,12 @@ def run_identity(record: Mapping[str, Any], fpm_schema: str | None, trace: Trace
             "load_average_after": at(record, "machine_load.load_after"),
         }
         identity.set("hardware", "load", load, f"{_FILE}: machine_load")
-    identity.set("telemetry", "kv_event_producer", "vLLM KV events, joined by batch number", "kv_events.jsonl.gz")
+    if fpm_schema is not None:
+        identity.set("telemetry", "kv_event_producer", "vLLM KV events, joined by batch number", "kv_events.jsonl.gz")
+    knobs = at(record, "workload.knobs")
+    for field, value in (knobs if isinstance(knobs, Mapping) else {}).items():
+        if field in FIELDS["client"]:
+            identity.set("client", field, value, f"{_FILE}: workload.knobs")
     identity.set("trace", "name", trace.name, "trace file")
     identity.set("trace", "format", trace.format, "trace file")
     identity.set("trace", "digest", trace.digest, f"computed; equals {_FILE}: workload.trace_sha256")
@@ -163,6 +168,8 @@ def _served(record: Mapping[str, Any], fpm_schema: str | None) -> Identity:
     if blocks and size and per_token:
         source = "computed: KV blocks x block size x KV bytes per token"
         identity.set("capacity", "memory_kv_bytes", blocks * size * per_token, source)
+    if fpm_schema is None:
+        return identity
     one_scheduler = "fpm.jsonl.gz: one scheduler runs prefill and decode"
     identity.set("topology", "serving", "aggregated", one_scheduler)
     identity.set("topology", "replicas", 1, one_scheduler)
