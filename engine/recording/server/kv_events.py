@@ -49,7 +49,7 @@ class KvEventRecorder(Listener):
             return
         import zmq
 
-        socket = zmq.Context.instance().socket(zmq.DEALER)
+        socket: Any = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         deadline = time.monotonic() + _REPLAY_S
         try:

@@ -13,7 +13,6 @@ columns mean. Environment:
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import ctypes
 import logging
@@ -21,6 +20,7 @@ import os
 import threading
 import time
 from collections import deque
+from multiprocessing.util import Finalize
 from typing import Any
 
 import msgspec
@@ -112,34 +112,35 @@ class Series:
 class Pass:
     """What the engine's thread keeps of one pass: numbers, and references to what vLLM does not change any more."""
 
-    __slots__ = (
-        "arrivals",
-        "blocks_cached",
-        "blocks_free",
-        "cached",
-        "end",
-        "finished",
-        "finished_before",
-        "iter",
-        "kv_batches",
-        "new",
-        "output",
-        "outputs",
-        "own_ns",
-        "period_ns",
-        "preempted",
-        "queued",
-        "running",
-        "running_before",
-        "sched_end",
-        "scheduled",
-        "start",
-        "total",
-        "waiting",
-        "waiting_before",
-        "worker_after",
-        "worker_before",
-    )
+    iter: int
+    start: int
+    sched_end: int
+    output: int
+    end: int
+    period_ns: int | None
+    own_ns: int
+    scheduled: dict[str, int]
+    total: int
+    cached: Any
+    outputs: list[int]
+    """Tokens made so far by each request of ``cached``."""
+    new: list[tuple[str, int, int]]
+    """Request, tokens computed before, known tokens."""
+    preempted: set[str] | None
+    arrivals: list[list[Any]]
+    finished_before: list[list[Any]]
+    finished: list[list[Any]]
+    running_before: int
+    running: int
+    waiting_before: int
+    waiting: int
+    queued: tuple[list[int], list[int]] | None
+    """Known tokens of each request that waits: never run, and preempted."""
+    blocks_free: int | None
+    blocks_cached: int | None
+    kv_batches: list[tuple[int, Any]]
+    worker_before: tuple[int, int] | None
+    worker_after: tuple[int, int] | None
 
 
 def variance(values: list[int]) -> float:
@@ -159,7 +160,7 @@ class Rows:
         self._prompts: dict[str, int] = {}
         self._admitted: set[str] = set()
         # Where passes overlap, one that was scheduled earlier may still name a request that has gone.
-        self._leaving: deque[list[str]] = deque([[]] * (8 if overlapping else 0))
+        self._leaving: deque[list[str]] = deque([[]] * (24 if overlapping else 0))
 
     def members(self, p: Pass) -> list[list[Any]]:
         """[request, tokens computed before, tokens scheduled, kind, known tokens] in scheduling order.
@@ -167,9 +168,15 @@ class Rows:
         Raises:
             KeyError: a request whose arrival was lost.
         """
-        for name, _, prompt, _ in p.arrivals:
-            self._prompts[name] = prompt
-        computed, known, resumed, outputs = {}, {}, set(), {}
+        self._forget([name for name, *_ in p.finished_before])
+        came = {}
+        for name, at, prompt, _ in p.arrivals:  # a name that comes again is another request
+            self._prompts[name], came[name] = prompt, at
+            self._admitted.discard(name)
+        self._forget([name for name, *_, at in p.finished_before if at > came.get(name, at)])
+        computed: dict[str, int] = {}
+        known: dict[str, int] = {}
+        outputs: dict[str, int] = {}
         cached = p.cached
         for name, before, made in zip(cached.req_ids, cached.num_computed_tokens, p.outputs, strict=True):
             computed[name], outputs[name] = before, made
@@ -177,7 +184,7 @@ class Rows:
         again = getattr(cached, "resumed_req_ids", None)
         if again is None:  # older: a flag beside each request
             again = {n for n, flag in zip(cached.req_ids, cached.resumed_from_preemption, strict=True) if flag}
-        resumed |= again
+        resumed = set(again)
         new = set()
         for name, before, tokens in p.new:
             computed[name], known[name], outputs[name] = before, tokens, 0
@@ -197,11 +204,14 @@ class Rows:
             else:
                 kind = "d" if outputs[name] > 0 and before >= known[name] - 1 else "c"
             members.append([name, before, tokens, kind, known[name]])
-        self._leaving.append([name for name, *_ in (*p.finished_before, *p.finished)])
+        self._forget([name for name, *_ in p.finished])
+        return members
+
+    def _forget(self, names: list[str]) -> None:
+        self._leaving.append(names)
         for name in self._leaving.popleft():
             self._prompts.pop(name, None)
             self._admitted.discard(name)
-        return members
 
     @staticmethod
     def scheduled(members: list[list[Any]]) -> dict[str, Any]:
@@ -268,7 +278,7 @@ class Rows:
             "queued_preempted": None if preempted is None else len(preempted),
             "queued_preempted_tokens": None if preempted is None else sum(preempted),
             "preempted": sorted(p.preempted or ()),
-            "kv_blocks_used": None if p.blocks_free is None else self._blocks - p.blocks_free,
+            "kv_blocks_used": None if p.blocks_free is None or self._blocks is None else self._blocks - p.blocks_free,
             "kv_blocks_total": self._blocks,
             "kv_blocks_cached": p.blocks_cached,
             "kv_stored": stored,
@@ -322,6 +332,8 @@ class Writer(threading.Thread):
         self._series = Series(folder, f"passes-{stamp}", max_bytes, self._head)
         # Beside aggregates the passes file has little to hold.
         self._records = None if exact else Series(folder, f"fpm-{stamp}", max_bytes, bytes)
+        self.passes = 0
+        """How many passes there were, whether they came to the queue or not."""
         self._next = self._written = self._lost = 0
         self._missing: list[Any] | None = None  # first and last number, count and reason of rows lost just now
         self._clock_ns = 0
@@ -340,6 +352,9 @@ class Writer(threading.Thread):
             self._stopping.set()
             if self.is_alive():
                 self.join(timeout=10)
+            self._skipped(self.passes)
+            if self._missing is not None:
+                self._tell_missing()
             end = {"kind": "end", "rows": self._written, "lost": self._lost, "mono_ns": _now()}
             try:
                 self._series.write(_encode(end) + b"\n")
@@ -353,7 +368,7 @@ class Writer(threading.Thread):
         """Write everything that waits; between two rows the engine's thread may go on."""
         if _now() - self._clock_ns > CLOCK_EVERY_NS:
             self._clock_ns = _now()
-            self.queue.append({"kind": "clock", "mono_ns": self._clock_ns, "wall_ns": time.time_ns()})
+            self._put(self._series, {"kind": "clock", "mono_ns": self._clock_ns, "wall_ns": time.time_ns()})
         for _ in range(len(self.queue)):
             item = self.queue.popleft()
             if isinstance(item, Pass):
@@ -365,21 +380,25 @@ class Writer(threading.Thread):
             self._tell_missing()
 
     def _write_pass(self, p: Pass) -> None:
-        if p.iter > self._next:
-            self._miss(self._next, p.iter - 1, "more passes waited for the writer than it may hold")
-        self._next = p.iter + 1
+        self._skipped(p.iter)
+        self._next = p.iter
         try:
             row = self._rows.row(p) if self._exact else self._rows.record(p)
         except KeyError as error:
             self._miss(p.iter, p.iter, f"the arrival of {error} was lost")
-            return
-        if self._missing is not None:
-            self._tell_missing()
-        series = self._series if self._exact or self._records is None else self._records
-        if self._put(series, row):
-            self._written += 1
         else:
-            self._miss(p.iter, p.iter, self._why)
+            if self._missing is not None:
+                self._tell_missing()
+            series = self._series if self._exact or self._records is None else self._records
+            if self._put(series, row):
+                self._written += 1
+            else:
+                self._miss(p.iter, p.iter, self._why)
+        self._next = p.iter + 1
+
+    def _skipped(self, upto: int) -> None:
+        if upto > self._next:
+            self._miss(self._next, upto - 1, "more passes waited for the writer than it may hold")
 
     def _miss(self, first: int, last: int, why: str) -> None:
         self._lost += last - first + 1
@@ -444,6 +463,7 @@ def describe(scheduler: Any, exact: bool, rank: int, notes: list[str]) -> dict[s
         "notes": notes,
         "vllm_version": _version(),
         "scheduler": f"{base.__module__}.{base.__qualname__}",
+        **_device(),
         "dp_rank": rank,
         "pid": os.getpid(),
         "boot_id": _read("/proc/sys/kernel/random/boot_id"),
@@ -475,6 +495,20 @@ def _version() -> str | None:
     import vllm
 
     return getattr(vllm, "__version__", None)
+
+
+def _device() -> dict[str, str | None]:
+    try:
+        from vllm.platforms import current_platform
+
+        found: dict[str, str | None] = {"device": current_platform.device_type}
+    except Exception:
+        return {"device": None, "device_name": None}
+    try:
+        found["device_name"] = current_platform.get_device_name()
+    except Exception:  # not every platform has a name
+        found["device_name"] = None
+    return found
 
 
 def _read(path: str) -> str | None:
@@ -561,7 +595,8 @@ class RecordingScheduler(Scheduler):
             notes.append("This vLLM does not tell outputs per request: they are read one by one, which takes longer.")
         self._rec_preempted_given = "preempted_req_ids" in set(getattr(SchedulerOutput, "__annotations__", ()))
         self._rec_queues = [n for n in ("kv_holding_waiting", "skipped_waiting", "waiting") if hasattr(self, n)]
-        self._rec_pool = pool = getattr(self.kv_cache_manager, "block_pool", None)
+        pool: Any = getattr(self.kv_cache_manager, "block_pool", None)
+        self._rec_pool = pool
         self._rec_cached_blocks = getattr(pool, "cached_block_hash_to_block", None)
         if pool is None or not hasattr(self._rec_cached_blocks, "__len__"):
             notes.append("This vLLM does not tell its free or cached blocks.")
@@ -570,8 +605,7 @@ class RecordingScheduler(Scheduler):
         if not events:
             notes.append("The server publishes no KV events (--kv-events-config): stored and removed are unknown.")
         parallel = self.vllm_config.parallel_config
-        rank = getattr(parallel, "data_parallel_index", None)
-        rank = getattr(parallel, "data_parallel_rank", 0) if rank is None else rank
+        rank = int(getattr(parallel, "data_parallel_index", getattr(parallel, "data_parallel_rank", 0)) or 0)
         self._rec_exact = not ahead
         self._rec_iter = self._rec_seq = 0
         self._rec_last_end: int | None = None
@@ -590,7 +624,7 @@ class RecordingScheduler(Scheduler):
         max_bytes = int(float(os.environ.get("GAPSCOPE_RECORD_MAX_MB", "1024")) * 1e6)
         self._rec_writer = Writer(folder, rank, max_bytes, meta, rows, not ahead)
         self._rec_writer.start()
-        atexit.register(self._rec_writer.stop)
+        Finalize(None, self._rec_writer.stop, exitpriority=1)  # atexit does not run in a child process
 
     def _rec_watch(self, publisher: Any) -> None:
         publish = publisher.publish
@@ -730,10 +764,10 @@ class RecordingScheduler(Scheduler):
         p.worker_after = self._rec_worker.read() if self._rec_worker is not None else None
         p.finished, self._rec_finished = self._rec_finished, []
         p.kv_batches, self._rec_kv = self._rec_kv, []
-        idle = p.running_before == 0 or self._rec_last_end is None
-        p.period_ns = None if idle else end - self._rec_last_end
+        last = self._rec_last_end
+        p.period_ns = None if last is None or p.running_before == 0 else end - last
         self._rec_last_end = end
-        self._rec_iter += 1
+        self._rec_iter = writer.passes = p.iter + 1
         if len(writer.queue) >= WAITING_ROWS:  # the writer sees the gap in the numbers
             if len(self._rec_arrivals) < WAITING_ROWS:
                 self._rec_arrivals = p.arrivals + self._rec_arrivals
