@@ -160,6 +160,7 @@ def _served(record: Mapping[str, Any], fpm_schema: str | None) -> Identity:
     _set_kernels(identity, record)
     _set_model(identity, record)
     _set_launch(identity, at(record, "engine.non_default_args"))
+    _set_settings(identity, record)
     if at(record, "engine.backend") == "cpu":
         for field in ("driver", "power_limit_w"):
             identity.set("hardware", field, NOT_APPLICABLE, f"{_FILE}: engine.backend is cpu")
@@ -228,3 +229,19 @@ def _set_launch(identity: Identity, arguments: Any) -> None:
     for word, group, field, default in _DEFAULTS:
         if word not in arguments:
             identity.set(group, field, default, f"{source} (only non-default ones; {word} is not among them)")
+
+
+def _set_settings(identity: Identity, record: Mapping[str, Any]) -> None:
+    """What a recorder inside the engine read from its configuration."""
+    settings = at(record, "engine.settings")
+    if not isinstance(settings, Mapping):
+        return
+    source = f"{_FILE}: engine.settings, as the engine resolved them"
+    identity.set("source", "launch", dict(settings), source)
+    _set(identity, "source", "seed", at(record, "engine.settings.model_config.seed"), source)
+    for word, group, field, default in _DEFAULTS:
+        if word == "speculative_config":
+            method = at(record, "engine.settings.speculative_config.method")
+            identity.set(group, field, default if word not in settings else method, source)
+        else:
+            _set(identity, group, field, at(record, f"engine.settings.parallel_config.{word}"), source)

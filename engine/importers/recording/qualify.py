@@ -34,6 +34,7 @@ def qualify(
         _phases_complete(recording),
         _prompts(recording, contents),
         *_client_on_time(recording.identity),
+        *_ids_echoed(recording.requests),
         *_requests(recording, rows, seen),
         *_tokens(recording, rows, seen),
         *_engine(recording, seen, events),
@@ -74,6 +75,23 @@ def _client_on_time(identity: Mapping[str, Any]) -> list[Check]:
     return [Check("client_on_time", "pass" if lag["p99"] <= LATE_MS else "fail", text)]
 
 
+def _ids_echoed(requests: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Whether responses carry the ids that the client sent, where the server is one that does so."""
+    named = {row["request_id"]: row["response_id"] for row in requests if row.get("response_id")}
+    foreign = [name for name, answered in named.items() if name not in answered]
+    if len(foreign) == len(named):
+        return []
+    return [
+        verdict(
+            "ids_echoed",
+            foreign,
+            len(named),
+            "responses carry the id of their request",
+            "responses carry another id than that of their request",
+        )
+    ]
+
+
 def _engine(recording: Recording, seen: Mapping[str, History], events: CacheEvents) -> list[Check]:
     """What the engine wrote, in itself; that it wrote nothing is said where only the client was recorded."""
     if not recording.served:
@@ -87,13 +105,13 @@ def _engine(recording: Recording, seen: Mapping[str, History], events: CacheEven
 
 
 def _rows_complete(identity: Mapping[str, Any]) -> list[Check]:
-    """Whether the server's recorder kept every row, where it counted them."""
-    counts = identity.get("server_rows")
-    if not isinstance(counts, Mapping):
+    """Whether the recorder at the server kept every row, where it says so."""
+    kept = identity.get("server_rows")
+    if not isinstance(kept, Mapping):
         return []
-    lost = {name: counts[name] for name in ("rows_dropped", "event_batches_missing") if counts.get(name)}
-    said = ", ".join(f"{name.replace('_', ' ')}: {count:,}" for name, count in lost.items())
-    return [Check("rows_complete", "fail" if lost else "pass", said or "the server's recorder kept every row")]
+    lost = [str(sentence) for sentence in kept.get("lost") or ()]
+    words = "; ".join(lost) or "the server's recorders kept every row"
+    return [Check("rows_complete", "fail" if lost else "pass", words)]
 
 
 def _phases_complete(recording: Recording) -> Check:

@@ -17,12 +17,13 @@ from engine.traces.content import TokenIds, token_ids
 from engine.traces.prompts import PlayPrompts, TokenSource
 from engine.workload.live import LiveConversation, LivePlay
 
-WORDS = (
+_LIST = (
     "time year way day thing man world life hand part child eye place work week case point company number group "
     "problem fact state house water room book home door road form line end area money story month lot right study "
     "word side kind head power land name body back face level car city best game price view team air field night "
     "step plan"
-).split()
+)
+WORDS = tuple(_LIST.split())
 """Words that are one token in most vocabularies."""
 
 
