@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Any
 import msgpack
 import pytest
 
+from engine.cli.recording_listen import add_listen
 from engine.errors import GapscopeError
 from engine.importers.fpm.records import is_record
 from engine.recording.server.fpm import FpmRecorder
@@ -340,3 +342,58 @@ def test_an_address_in_use_is_said_in_a_sentence(tmp_path: Path, socket_of: Call
     with pytest.raises(GapscopeError, match=f"tcp://127.0.0.1:{port} cannot be bound"):
         listener.start()
     assert not listener.path.exists()
+
+
+def test_the_command_writes_a_file_per_address(
+    tmp_path: Path, socket_of: Callable[[int], Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    publishers = [socket_of(zmq.PUB) for _ in range(3)]
+    ports = [publisher.bind_to_random_port("tcp://127.0.0.1") for publisher in publishers]
+    done = threading.Event()
+
+    def publish() -> None:
+        n = 0
+        while not done.wait(0.01):
+            publishers[0].send_multipart(message(n, kv_batch(n)))
+            for rank in (0, 1):
+                publishers[1 + rank].send_multipart(message(n, fpm_record(n, rank), b""))
+            n += 1
+
+    helper = threading.Thread(target=publish)
+    helper.start()
+    parser = argparse.ArgumentParser()
+    add_listen(parser.add_subparsers())
+    kv, *fpm = (f"tcp://127.0.0.1:{port}" for port in ports)
+    given = ["listen", "--out", str(tmp_path), "--duration", "0.5", "--kv-events", kv, "--fpm", fpm[0], "--fpm", fpm[1]]
+    arguments = parser.parse_args(given)
+    try:
+        assert arguments.run(arguments) == 0
+    finally:
+        done.set()
+        helper.join()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "fpm-0.jsonl",
+        "fpm-0.ledger.json",
+        "fpm-1.jsonl",
+        "fpm-1.ledger.json",
+        "kv_events.jsonl",
+    ]
+    assert {row["metrics"]["dp_rank"] for row in rows_in(tmp_path / "fpm-1.jsonl")} == {1}
+    assert capsys.readouterr().out.count("none missing") == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ([], "needs --kv-events or --fpm"),
+        (["--kv-events", "tcp://127.0.0.1:1", "--kv-events", "tcp://127.0.0.1:2", "--kv-replay", "x"], "exactly one"),
+        (["--kv-events", "nowhere"], "nowhere cannot be connected to"),
+    ],
+)
+def test_what_cannot_be_listened_to_is_said(tmp_path: Path, given: list[str], why: str) -> None:
+    parser = argparse.ArgumentParser()
+    add_listen(parser.add_subparsers())
+    arguments = parser.parse_args(["listen", "--out", str(tmp_path / "heard"), *given])
+    with pytest.raises(GapscopeError, match=why):
+        arguments.run(arguments)
+    assert not (tmp_path / "heard").exists()

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from engine.bundle import open_bundle
+from engine.importers import import_any
 from engine.importers.fpm.records import is_record
 from engine.importers.recording.files import SERVED_PASS
 from engine.jsonl import problem_of
@@ -271,6 +273,30 @@ def test_each_rank_has_its_own_files(load: Callable[..., Any], tmp_path: Path) -
         scheduler.shutdown()
     found = read_series(tmp_path / "rows")
     assert [(s.dp_rank, passes(s)[0]["reqs"]) for s in found] == [(0, [["r0", 0, 4, "n"]]), (1, [["r1", 0, 4, "n"]])]
+
+
+def test_a_part_is_an_input_of_its_own(load: Callable[..., Any], tmp_path: Path) -> None:
+    scheduler = load().RecordingScheduler(vllm_config=fake_vllm.config())
+    scheduler.add_request(Request("a", 10, 3))
+    scheduler.add_request(Request("b", 3, 2))
+    for _ in range(4):
+        one_pass(scheduler)
+    series = recorded(scheduler, tmp_path / "rows")
+    (run_id,) = import_any(tmp_path / "rows", tmp_path / "store")
+    bundle = open_bundle(tmp_path / "store" / run_id)
+    table = bundle.table("passes")
+    assert table is not None
+    got = table.to_pylist()
+    assert [[list(member.values()) for member in row["members"]] for row in got] == [
+        [m[:3] for m in row["reqs"]] for row in passes(series)
+    ]
+    first = passes(series)[0]["t_start_ns"]
+    for row, written in zip(got, passes(series), strict=True):
+        assert abs(row["start_ns"] - (written["t_start_ns"] - first)) <= 2000  # epoch seconds hold microseconds
+    wall = first + series.meta["wall_ns"] - series.meta["mono_ns"]
+    assert abs(bundle.manifest["profile_start_unix_ns"] - wall) <= 1000
+    verdicts = {check["check"]: check["verdict"] for check in bundle.manifest["qualification"]}
+    assert verdicts == {"rows_used": "pass", "passes_unbroken": "pass", "ledger_balances": "pass"}
 
 
 # -- bounds and losses -------------------------------------------------------------------------------------------------

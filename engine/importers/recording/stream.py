@@ -21,7 +21,7 @@ from engine.intake import BadRows, InputFile, Intake, json_rows
 from engine.jsonl import COUNT, NUMBER, TEXT, list_of, problem_of, tuple_of
 
 OWN_SCHEMA = "gapscope-passes/"
-"""What the recording scheduler calls its files: times are nanoseconds of its monotonic clock, the first row has both."""
+"""Files of the recording scheduler: times are nanoseconds of its monotonic clock, the first row has both clocks."""
 _EPOCH = ("t_start_epoch_s", "t_sched_end_epoch_s", "t_end_epoch_s")
 _CLOCK = dict.fromkeys(_EPOCH, NUMBER)
 _SCHEMAS = ("vllm-cpu-fpm/", OWN_SCHEMA)
