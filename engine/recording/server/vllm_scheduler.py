@@ -21,6 +21,7 @@ import threading
 import time
 from collections import deque
 from multiprocessing.util import Finalize
+from operator import mul
 from typing import Any
 
 import msgspec
@@ -145,15 +146,12 @@ class Pass:
 
 def variance(values: list[int]) -> float:
     """Population variance to three decimals; 0 over nothing."""
-    n = len(values)
-    if n < 2:
-        return 0.0
-    mean = sum(values) / n
-    return round(sum((v - mean) ** 2 for v in values) / n, 3)
+    n, total = len(values), sum(values)
+    return round((n * sum(map(mul, values, values)) - total * total) / (n * n), 3) if n else 0.0
 
 
 class Rows:
-    """Turns passes into rows; knows of each request only how long its prompt is."""
+    """Turns passes into rows; knows of each request only how long its prompt is, and whether it was admitted."""
 
     def __init__(self, rank: int, blocks: int | None, kv_events: bool, overlapping: bool) -> None:
         self._rank, self._blocks, self._kv_events = rank, blocks, kv_events
@@ -162,50 +160,64 @@ class Rows:
         # Where passes overlap, one that was scheduled earlier may still name a request that has gone.
         self._leaving: deque[list[str]] = deque([[]] * (24 if overlapping else 0))
 
-    def members(self, p: Pass) -> list[list[Any]]:
-        """[request, tokens computed before, tokens scheduled, kind, known tokens] in scheduling order.
+    def batch(self, p: Pass) -> tuple[list[list[Any]], dict[str, Any]]:
+        """[request, tokens computed before, tokens now, kind] in scheduling order, and sums as ForwardPassMetrics has.
 
         Raises:
             KeyError: a request whose arrival was lost.
         """
+        prompts, admitted = self._prompts, self._admitted
         self._forget([name for name, *_ in p.finished_before])
         came = {}
         for name, at, prompt, _ in p.arrivals:  # a name that comes again is another request
-            self._prompts[name], came[name] = prompt, at
-            self._admitted.discard(name)
+            prompts[name], came[name] = prompt, at
+            admitted.discard(name)
         self._forget([name for name, *_, at in p.finished_before if at > came.get(name, at)])
-        computed: dict[str, int] = {}
-        known: dict[str, int] = {}
-        outputs: dict[str, int] = {}
-        cached = p.cached
-        for name, before, made in zip(cached.req_ids, cached.num_computed_tokens, p.outputs, strict=True):
-            computed[name], outputs[name] = before, made
-            known[name] = self._prompts[name] + made
-        again = getattr(cached, "resumed_req_ids", None)
-        if again is None:  # older: a flag beside each request
-            again = {n for n, flag in zip(cached.req_ids, cached.resumed_from_preemption, strict=True) if flag}
-        resumed = set(again)
-        new = set()
-        for name, before, tokens in p.new:
-            computed[name], known[name], outputs[name] = before, tokens, 0
-            if name in self._admitted:  # a model runner that takes resumed requests as new ones
-                resumed.add(name)
-            else:
-                new.add(name)
-                self._admitted.add(name)
-                self._prompts.setdefault(name, tokens)
-        members = []
+        resumed = self._resumed(p)
+        new = {name: (before, known) for name, before, known in p.new}
+        progress = zip(p.cached.num_computed_tokens, p.outputs, strict=True)
+        cached = dict(zip(p.cached.req_ids, progress, strict=True))
+        members: list[list[Any]] = []
+        contexts: list[int] = []
+        lengths: list[int] = []
+        prefill_tokens = prefill_context = 0
         for name, tokens in p.scheduled.items():
-            before = computed[name]
             if name in new:
-                kind = "n"
-            elif name in resumed:
-                kind = "r"
+                before, known = new[name]
+                kind = "r" if name in admitted else "n"  # some model runners take resumed requests as new ones
+                admitted.add(name)
+                prompts.setdefault(name, known)
             else:
-                kind = "d" if outputs[name] > 0 and before >= known[name] - 1 else "c"
-            members.append([name, before, tokens, kind, known[name]])
+                before, made = cached[name]
+                known = prompts[name] + made
+                if name in resumed:
+                    kind = "r"
+                else:
+                    kind = "d" if made and before >= known - 1 else "c"
+            members.append([name, before, tokens, kind])
+            if kind == "d":
+                contexts.append(before)
+            else:
+                lengths.append(known)
+                prefill_tokens += tokens
+                prefill_context += before
         self._forget([name for name, *_ in p.finished])
-        return members
+        return members, {
+            "num_prefill_requests": len(lengths),
+            "sum_prefill_tokens": prefill_tokens,
+            "var_prefill_length": variance(lengths),
+            "sum_prefill_kv_tokens": prefill_context,
+            "num_decode_requests": len(contexts),
+            "sum_decode_kv_tokens": sum(contexts),
+            "var_decode_kv_tokens": variance(contexts),
+        }
+
+    @staticmethod
+    def _resumed(p: Pass) -> Any:
+        names = getattr(p.cached, "resumed_req_ids", None)
+        if names is None:  # older: a flag beside each request
+            names = {n for n, flag in zip(p.cached.req_ids, p.cached.resumed_from_preemption, strict=True) if flag}
+        return names
 
     def _forget(self, names: list[str]) -> None:
         self._leaving.append(names)
@@ -213,25 +225,9 @@ class Rows:
             self._prompts.pop(name, None)
             self._admitted.discard(name)
 
-    @staticmethod
-    def scheduled(members: list[list[Any]]) -> dict[str, Any]:
-        """Sums over the members under the names of ForwardPassMetrics."""
-        prefill = [m for m in members if m[3] != "d"]
-        contexts = [m[1] for m in members if m[3] == "d"]
-        return {
-            "num_prefill_requests": len(prefill),
-            "sum_prefill_tokens": sum(m[2] for m in prefill),
-            "var_prefill_length": variance([m[4] for m in prefill]),
-            "sum_prefill_kv_tokens": sum(m[1] for m in prefill),
-            "num_decode_requests": len(contexts),
-            "sum_decode_kv_tokens": sum(contexts),
-            "var_decode_kv_tokens": variance(contexts),
-        }
-
     def row(self, p: Pass) -> dict[str, Any]:
         """The row of one pass, with its members."""
-        members = self.members(p)
-        sums = self.scheduled(members)
+        members, sums = self.batch(p)
         first, preempted = p.queued if p.queued is not None else (None, None)
         stored = removed = seq = None
         if self._kv_events:
@@ -284,7 +280,7 @@ class Rows:
             "kv_stored": stored,
             "kv_removed": removed,
             "kv_event_seq": seq,
-            "reqs": [m[:4] for m in members],
+            "reqs": members,
             "arrivals": p.arrivals,
             "finished_before": p.finished_before,
             "finished": p.finished,
@@ -303,7 +299,7 @@ class Rows:
                 "sum_decode_kv_tokens": sum(preempted),
                 "var_decode_kv_tokens": variance(preempted),
             }
-        scheduled = self.scheduled(self.members(p))
+        _, scheduled = self.batch(p)
         return {
             "received_at_ns": time.time_ns() - _now() + p.end,
             "metrics": {
