@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -67,14 +67,15 @@ def read_series(folder: Path, since_ns: int | None = None, until_ns: int | None 
 def _read(files: Sequence[Path], since_ns: int | None, until_ns: int | None) -> Series | None:
     """One series; None where not even its first row is whole."""
     reader = _Reader(since_ns, until_ns)
-    for place, file in enumerate(files):
-        for number, row in _lines(file):
+    for file in files:
+        lines = _lines(file)
+        for number, row in enumerate(lines, 1):
             if number == 1 and (row is None or row.get("schema") != SCHEMA):
                 break  # a part that was begun when the disk was full
-            if row is None:
-                reader.cut(f"line {number} of {file.name} is cut off", at_the_end=place == len(files) - 1)
-            else:
+            if row is not None:
                 reader.take(row)
+            elif file is not files[-1] or number < len(lines):  # the very last may be in the middle of being written
+                reader.miss(f"line {number} of {file.name} is cut off")
     return reader.finish()
 
 
@@ -102,7 +103,7 @@ class _Reader:
             elif kind == "clock":
                 self._series.clock.append((row["mono_ns"], row["wall_ns"]))
             elif kind == "lost":
-                self._held.append(_lost_words(row))
+                self.miss(_lost_words(row))
                 self._told = max(self._told, (row["last_iter"] or 0) + 1)
             elif kind == "end":
                 self._series.ended = True
@@ -111,13 +112,13 @@ class _Reader:
         self._series = Series(meta["dp_rank"], meta, clock=[(meta["mono_ns"], meta["wall_ns"])])
         self._next = meta["first_iter"]
         if self._next:
-            self._held.append(f"the first {self._next:,} passes were deleted: GAPSCOPE_RECORD_MAX_MB was reached")
+            self.miss(f"the first {self._next:,} passes were deleted: GAPSCOPE_RECORD_MAX_MB was reached")
 
     def _pass(self, series: Series, row: dict[str, Any]) -> None:
         number, start = row["iter"], row["t_start_ns"]
         if number > max(self._next, self._told):
             first = max(self._next, self._told)
-            self._held.append(f"passes {first:,} to {number - 1:,} are missing, and no row says why")
+            self.miss(f"passes {first:,} to {number - 1:,} are missing, and no row says why")
         self._settle(series, start)
         self._next, self._last_ns = number + 1, start
         if self._inside(start):
@@ -131,10 +132,8 @@ class _Reader:
             series.lost += [f"rank {series.dp_rank}: {sentence}" for sentence in self._held]
         self._held = []
 
-    def cut(self, sentence: str, at_the_end: bool) -> None:
-        """A broken line; the last one of a series that goes on may be in the middle of being written."""
-        if not at_the_end or (self._series is not None and self._series.ended):
-            self._held.append(sentence)
+    def miss(self, sentence: str) -> None:
+        self._held.append(sentence)
 
     def finish(self) -> Series | None:
         series = self._series
@@ -155,17 +154,19 @@ def _lost_words(row: dict[str, Any]) -> str:
     return f"{row['rows']:,} passes were not written (numbers {which}): {row['why']}"
 
 
-def _lines(file: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Numbered rows; None for one that is no JSON object."""
+def _lines(file: Path) -> list[dict[str, Any] | None]:
+    """The rows of a file; None for a line that is no JSON object."""
     try:
         data = file.read_bytes()
     except FileNotFoundError:  # rotated away meanwhile
-        return
+        return []
     except OSError as error:
         raise GapscopeError(f"{file} cannot be read: {error.strerror or error}.") from error
-    for number, line in enumerate(data.splitlines(), 1):
+    rows: list[dict[str, Any] | None] = []
+    for line in data.splitlines():
         try:
             row = orjson.loads(line)
         except orjson.JSONDecodeError:
             row = None
-        yield number, row if isinstance(row, dict) else None
+        rows.append(row if isinstance(row, dict) else None)
+    return rows
