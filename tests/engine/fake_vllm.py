@@ -33,14 +33,6 @@ class Request:
         return self.num_prompt_tokens + self.num_output_tokens
 
 
-class SchedulerOutput:
-    preempted_req_ids: Any
-
-
-class CachedRequestData:
-    num_output_tokens: Any
-
-
 class BlockStored:
     def __init__(self, block_hashes: list[int]) -> None:
         self.block_hashes = block_hashes
@@ -202,18 +194,22 @@ def config(blocks: int = 11, budget: int = 8, rank: int = 0, ahead: bool = False
         ),
         cache_config=SimpleNamespace(num_gpu_blocks=blocks, enable_prefix_caching=False, secret="/a/path"),
         parallel_config=SimpleNamespace(data_parallel_index=rank, pipeline_parallel_size=1, master_ip="10.0.0.1"),
-        model_config=SimpleNamespace(dtype="float32", max_model_len=1000),
+        model_config=SimpleNamespace(dtype="float32", max_model_len=1000, served_model_name="/a/path/model"),
         kv_events=kv_events,
     )
+
+
+def _unless(field: str, missing: bool) -> dict[str, Any]:
+    return {} if missing else {field: None}
 
 
 def modules(shape: frozenset[str] = frozenset()) -> dict[str, ModuleType]:
     """What ``import vllm...`` finds: the classes above, in the shape of a version."""
     cached = type(
-        "CachedRequestData", (), {"__annotations__": {} if "no_outputs" in shape else {"num_output_tokens": int}}
+        "CachedRequestData", (), {"__dataclass_fields__": _unless("num_output_tokens", "no_outputs" in shape)}
     )
     output = type(
-        "SchedulerOutput", (), {"__annotations__": {} if "no_preempted" in shape else {"preempted_req_ids": set}}
+        "SchedulerOutput", (), {"__dataclass_fields__": _unless("preempted_req_ids", "no_preempted" in shape)}
     )
     base = type("Scheduler", (Scheduler,), {"shape": shape, "__module__": "vllm.v1.core.sched.scheduler"})
     ahead = type("AsyncScheduler", (base,), {"__module__": "vllm.v1.core.sched.async_scheduler"})

@@ -451,7 +451,12 @@ def describe(scheduler: Any, exact: bool, rank: int, notes: list[str]) -> dict[s
     parts = ("scheduler_config", "cache_config", "parallel_config", "load_config", "speculative_config")
     settings = {n: settings_of(c) for n in parts if (c := getattr(whole, n, None)) is not None}
     words = ("dtype", "max_model_len", "enforce_eager", "seed", "quantization", "served_model_name")
-    settings["model_config"] = {n: v if isinstance(v := getattr(model, n, None), int) else str(v) for n in words}
+    said = {name: getattr(model, name, None) for name in words}
+    settings["model_config"] = {
+        name: value if value is None or isinstance(value, int) else str(value)
+        for name, value in said.items()
+        if not str(value).startswith(("/", "."))  # a model that is a folder
+    }
     return {
         "kind": "meta",
         "schema": SCHEMA,
@@ -585,11 +590,10 @@ class RecordingScheduler(Scheduler):
         self._rec_stats = os.environ.get("GAPSCOPE_RECORD_STATS", "1").lower() not in ("0", "off", "no", "false")
         if not self._rec_stats:
             notes.append("GAPSCOPE_RECORD_STATS is 0: queued tokens and the worker's processor time are unknown.")
-        fields = set(getattr(CachedRequestData, "__annotations__", ()))
-        self._rec_outputs_given = "num_output_tokens" in fields
+        self._rec_outputs_given = "num_output_tokens" in getattr(CachedRequestData, "__dataclass_fields__", ())
         if not self._rec_outputs_given:
             notes.append("This vLLM does not tell outputs per request: they are read one by one, which takes longer.")
-        self._rec_preempted_given = "preempted_req_ids" in set(getattr(SchedulerOutput, "__annotations__", ()))
+        self._rec_preempted_given = "preempted_req_ids" in getattr(SchedulerOutput, "__dataclass_fields__", ())
         self._rec_queues = [n for n in ("kv_holding_waiting", "skipped_waiting", "waiting") if hasattr(self, n)]
         pool: Any = getattr(self.kv_cache_manager, "block_pool", None)
         self._rec_pool = pool
