@@ -7,12 +7,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.cli.recording_listen import add_listen
 from engine.cli.shared import Commands, add_command, add_trace_options, read_as, say_checks, store_options, stores_of
 from engine.cli.terminal import ProgressBar
 from engine.errors import GapscopeError
 
 if TYPE_CHECKING:
-    from engine.recording.recording import Plan
+    from engine.recording.plan import Plan
 
 _SHORT = {
     "lanes": ("lanes", 1.0),
@@ -60,9 +61,10 @@ def add_record(commands: Commands) -> None:
     parser.add_argument("--chat", action="store_true", help="ask for chats: words in place of token ids, lengths about")
     parser.add_argument("--raw", type=Path, metavar="FOLDER", help="keep the files of the recording there")
     parser.add_argument("--keep-cache", action="store_true", help="do not reset the server's prefix cache before")
-    parser.add_argument("--kv-events", metavar="ENDPOINT", help="where the engine publishes KV events (ZMQ)")
+    several: Any = {"action": "append", "default": [], "metavar": "ENDPOINT"}
+    parser.add_argument("--kv-events", **several, help="where the engine publishes KV events (ZMQ); once per rank")
     parser.add_argument("--kv-replay", metavar="ENDPOINT", help="where it sends missed KV events again")
-    parser.add_argument("--fpm", metavar="ENDPOINT", help="where a Dynamo worker publishes forward passes (ZMQ)")
+    parser.add_argument("--fpm", **several, help="where a Dynamo worker publishes its passes (ZMQ); once per rank")
     parser.add_argument(
         "--bind", action="store_true", help="bind these addresses: the engine connects where its own has no wildcard"
     )
@@ -71,6 +73,7 @@ def add_record(commands: Commands) -> None:
     _add_join(actions)
     _add_sweep(actions)
     _add_check(actions)
+    add_listen(actions)
 
 
 def _server_options(parser: argparse.ArgumentParser) -> None:
@@ -121,7 +124,7 @@ def _said(store: Path, run_id: str, remarks: list[str]) -> None:
 
 def _plan(arguments: argparse.Namespace) -> Plan:
     from engine.recording.listeners import Published
-    from engine.recording.recording import Plan
+    from engine.recording.plan import Plan
 
     for name in ("url", "trace"):
         if getattr(arguments, name) is None:
@@ -137,7 +140,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         chat=arguments.chat,
         read_as=read_as(arguments),
         rows=arguments.rows,
-        published=Published(arguments.kv_events, arguments.fpm, arguments.kv_replay, arguments.bind),
+        published=Published(tuple(arguments.kv_events), tuple(arguments.fpm), arguments.kv_replay, arguments.bind),
         raw=arguments.raw,
         timeout_s=arguments.timeout,
         ids_from=low,

@@ -39,6 +39,10 @@ class ServerClock:
         """A time of the server's monotonic clock on the client's."""
         return server_ns + self.offset_ns
 
+    def server_ns(self, client_ns: int) -> int:
+        """A time of the client's monotonic clock on the server's."""
+        return client_ns - self.offset_ns
+
     def of_wall(self, wall_s: float) -> int:
         """A time of day at the server on the client's monotonic clock, by the nearest reading of both clocks."""
         wall_ns = round(wall_s * S)

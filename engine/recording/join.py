@@ -13,7 +13,7 @@ from engine.importers.recording.files import REQUEST
 from engine.recording.clocks import S, clock_of
 from engine.recording.facts import server_facts
 from engine.recording.folder import REQUESTS, lay_server_half, read_identity
-from engine.recording.joining import server_half
+from engine.recording.joining import require_batches, server_half
 from engine.recording.listeners import KV_RAW
 from engine.recording.rows import read_series
 
@@ -39,14 +39,16 @@ def join(
     requests = jsonl.read_rows(folder / REQUESTS, lambda row: REQUEST)
     started_ns, ended_ns = _span_ns(folder, identity)
     same = identity["clock"].get("boot_id")
-    series = read_series(rows)
-    if all(one.meta.get("boot_id") == same for one in series):
-        series = read_series(rows, started_ns, ended_ns)
-    listened = folder / KV_RAW
-    events = events or (listened if listened.exists() else None)
-    clocks = [clock_of(one, requests, started_ns, same) for one in series]
+    series = read_series(rows, started_ns, ended_ns)
+    if same is not None and all(one.meta.get("boot_id") == same for one in series):
+        clocks = [clock_of(one, requests, started_ns, same) for one in series]
+    else:
+        clocks = [clock_of(one, requests, started_ns, same) for one in read_series(rows)]
+        since_ns = min(clock.server_ns(started_ns) for clock in clocks)
+        series = read_series(rows, since_ns, max(clock.server_ns(ended_ns) for clock in clocks))
+    heard = [events] if events is not None else sorted(folder.glob(KV_RAW.format("*")))
     names = [row["request_id"] for row in requests]
-    half = server_half(series, clocks, names, started_ns, ended_ns, events)
+    half = server_half(series, clocks, names, started_ns, ended_ns, heard)
     if not half.passes:
         raise GapscopeError(
             f"{rows} has no pass between start and end of {folder.name}: expected the rows of the server that was "
@@ -56,6 +58,20 @@ def join(
     facts["clock"] = {**identity["clock"], **clocks[0].record()}
     lay_server_half(folder, half, facts)
     return import_recording(folder, store, trace, title)
+
+
+def check_rows(rows: Path) -> None:
+    """Make sure, before a load, that a server is writing there what can be laid under it.
+
+    Raises:
+        GapscopeError: nobody is, or it cannot tell its batches.
+    """
+    for one in read_series(rows):
+        require_batches(one)
+        if one.ended:
+            raise GapscopeError(
+                f"The newest rows in {rows} were closed by their server: expected the folder of one that is running."
+            )
 
 
 def _span_ns(folder: Path, identity: Mapping[str, Any]) -> tuple[int, int]:

@@ -49,22 +49,17 @@ def server_half(
     client_ids: Collection[str],
     started_ns: int,
     ended_ns: int,
-    events: Path | None = None,
+    events: Sequence[Path] = (),
 ) -> ServerHalf:
     """What the server did between start and end of a load (on the client's monotonic clock), in seconds from its start.
 
-    ``clocks`` are those of ``series``, one for each rank. ``events`` is what the KV-event recorder wrote.
+    ``clocks`` are those of ``series``, one for each rank. ``events`` are the files of KV-event recorders.
 
     Raises:
         GapscopeError: the engine schedules ahead, so nobody recorded its batches; or a file cannot be read.
     """
     for one in series:
-        if not one.meta["exact_batches"]:
-            raise GapscopeError(
-                f"The server's recorder could not tell the batches of rank {one.dp_rank} ("
-                f"{'; '.join(one.meta['notes'])}): start the engine without asynchronous scheduling, or lay its "
-                "aggregates under the client's run with `gapscope attach`."
-            )
+        require_batches(one)
     names, several = names_of(series, client_ids), len(series) > 1
     passes: Rows = []
     places: dict[tuple[int, int], dict[str, Any]] = {}  # by rank and number of a batch of KV events
@@ -83,12 +78,26 @@ def server_half(
         row["iter"] = number
     meta = {name: value for name, value in series[0].meta.items() if name not in _META_DROPPED}
     half = ServerHalf(meta, passes, lost=[sentence for one in series for sentence in one.lost])
-    if events is not None:
-        half.events = []
-        by_rank = {one.dp_rank: clock for one, clock in zip(series, clocks, strict=True)}
-        for batch in _batches(events, half.lost):
+    by_rank = {one.dp_rank: clock for one, clock in zip(series, clocks, strict=True)}
+    for path in events:
+        half.events = half.events or []
+        for batch in _batches(path, half.lost):
             half.events += _events(batch, by_rank, places, set(client_ids), started_ns, ended_ns)
     return half
+
+
+def require_batches(series: Series) -> None:
+    """Make sure that a recorder could tell who was in which batch.
+
+    Raises:
+        GapscopeError: the engine schedules ahead.
+    """
+    if not series.meta["exact_batches"]:
+        raise GapscopeError(
+            f"The server's recorder cannot tell the batches of rank {series.dp_rank}: "
+            f"{'; '.join(series.meta['notes'])} Start the engine without asynchronous scheduling, or record without "
+            "--rows and lay its aggregates under the run with `gapscope attach`."
+        )
 
 
 def _pass(row: Mapping[str, Any], clock: ServerClock, started_ns: int, names: Callable[[str], str]) -> dict[str, Any]:

@@ -10,20 +10,21 @@ from engine.recording.server.fpm import FpmRecorder
 from engine.recording.server.kv_events import KvEventRecorder
 from engine.recording.server.listener import Listener
 
-KV_RAW, FPM_RAW = "kv_raw.jsonl", "fpm_raw.jsonl"
+KV_RAW, FPM_RAW = "kv_raw-{}.jsonl", "fpm_raw-{}.jsonl"
+"""Names of what is written, by number of the address."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """Where an engine publishes; None: it does not. ``bind``: the engine connects to these addresses."""
+    """Where an engine publishes, an address for each rank. ``bind``: the engine connects to these addresses."""
 
-    kv_events: str | None = None
-    fpm: str | None = None
+    kv_events: tuple[str, ...] = ()
+    fpm: tuple[str, ...] = ()
     kv_replay: str | None = None
     bind: bool = False
 
     def __bool__(self) -> bool:
-        return self.kv_events is not None or self.fpm is not None
+        return bool(self.kv_events or self.fpm)
 
 
 class Listening:
@@ -32,21 +33,21 @@ class Listening:
     def __init__(self, folder: Path, published: Published) -> None:
         self.words: dict[str, str] = {}
         bind = published.bind or None
-        self._listeners: dict[str, Listener] = {}
-        if published.kv_events is not None:
-            self._listeners["kv_events"] = KvEventRecorder(
-                published.kv_events, folder / KV_RAW, bind=bind, replay=published.kv_replay
-            )
-        if published.fpm is not None:
-            self._listeners["fpm"] = FpmRecorder(published.fpm, folder / FPM_RAW, bind=bind)
+        self._listeners: list[Listener] = [
+            KvEventRecorder(address, folder / KV_RAW.format(n), bind=bind, replay=published.kv_replay)
+            for n, address in enumerate(published.kv_events)
+        ]
+        self._listeners += [
+            FpmRecorder(address, folder / FPM_RAW.format(n), bind=bind) for n, address in enumerate(published.fpm)
+        ]
 
     def __enter__(self) -> Listening:
-        for listener in self._listeners.values():
+        for listener in self._listeners:
             listener.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for name, listener in self._listeners.items():
-            self.words[name] = str(listener.stop().words)
+        for listener in self._listeners:
+            self.words[listener.path.name] = str(listener.stop().words)

@@ -14,7 +14,8 @@ from stub_server import GAP_S, Stub
 from engine.bundle import Bundle, open_bundle
 from engine.errors import GapscopeError
 from engine.knobs import resolve
-from engine.recording.recording import Plan, Recorded, record
+from engine.recording.plan import Plan
+from engine.recording.recording import Recorded, record
 
 TURNS = 9
 OUTPUT = 6
@@ -117,7 +118,8 @@ def test_outputs_are_fed_back_and_turns_wait_for_the_response_and_the_think_time
         {"kind": "meta", "schema": "agentic-trace/1"},
         {"kind": "system", "system": "s", "ids": [5, 6, 7]},
         {"kind": "session", "session_id": "r", "system": "s", "parent": None, "turns": [
-            {"turn": 0, "input_tokens": 2, "input_ids": [11, 12], "output_tokens": 4, "think_s": 0, "spawn": ["f", "n"]},
+            {"turn": 0, "input_tokens": 2, "input_ids": [11, 12], "output_tokens": 4, "think_s": 0,
+             "spawn": ["f", "n"]},
             {"turn": 1, "input_tokens": 1, "input_ids": [13], "output_tokens": 3, "think_s": 0.1, "spawn": []}]},
         {"kind": "session", "session_id": "f", "system": None,
          "parent": {"session_id": "r", "after_turn": 0, "mode": "fork"},
@@ -206,6 +208,9 @@ def test_a_cut_primes_its_history_and_the_profile_begins_behind_the_barrier(tmp_
     assert sorted(phases) == ["primer"] * 2 + ["profile"] * 6 + ["warmup"] * 2
     assert all((row["phase"] == "profile") == (row["dispatched_ns"] >= 0) for row in rows)
     assert [entry["body"]["max_tokens"] for entry in log][:4] == [1] * 4
+    spans = [(phase.name, phase.end_ns) for phase in open_bundle(tmp_path / done.run_id).phases]
+    primed = max(row["end_ns"] for row in rows if row["phase"] == "primer")
+    assert spans[:2] == [("primer", primed), ("warmup", 0)]
     # Turn 3 goes on from turn 2, whose whole prompt its primer sent: outputs of history are made up.
     by_turn = {(r["conversation_id"], r["turn_index"], r["phase"]): e for r, e in zip(rows, log, strict=True)}
     for session in ("s0", "s1"):

@@ -64,7 +64,7 @@ def import_recording(
 
 
 def phases_of(recording: Recording, seen: dict[str, History]) -> list[Phase]:
-    """Warm-up, profile, grace and drain, from what the identity says; the drain lasts to the last thing recorded."""
+    """Primers, warm-up, profile, grace and drain, from what the identity says; the drain lasts to the last thing recorded."""
     asked = recording.identity["phases"]
     deadline = round(asked["duration_s"] * 1e9)
     cancel_s = recording.ended_s("cancel")
@@ -72,8 +72,11 @@ def phases_of(recording: Recording, seen: dict[str, History]) -> list[Phase]:
     times = [recording.ended_s("end"), *(r["t_end_s"] for r in recording.passes[-1:])]
     times += [r["end_s"] for r in recording.requests] + [h.released_s for h in seen.values()]
     last = max((recording.ns(t) for t in times if t is not None), default=cancel)
+    start = -round(asked["warmup_s"] * 1e9)
+    primed = start + round((asked.get("primer_s") or 0) * 1e9)
     bounds = [
-        ("primer" if asked.get("primed") else "warmup", -round(asked["warmup_s"] * 1e9), 0),
+        ("primer", start, primed),
+        ("warmup", primed, 0),
         ("profile", 0, deadline),
         ("grace", deadline, max(deadline, cancel)),
         ("drain", max(deadline, cancel), max(deadline, cancel, last)),
