@@ -11,12 +11,14 @@ from engine.recording.plan import Plan
 from engine.traces.prompts import TokenSource
 from engine.traces.tree import Trace
 from engine.workload.client import Client
+from engine.workload.primed import PrimedClient
 
 
-def profile_start_ns(client: Client) -> int:
-    """From the start of the load to the start of the profile."""
-    origin = getattr(client, "origin_ns", None)
-    return -client.start_ns if origin is None else int(origin) - client.start_ns
+def profile_start_ns(client: Client) -> int | None:
+    """From the start of the load to the start of the profile; None: its barrier has not opened."""
+    if isinstance(client, PrimedClient):
+        return client.origin_ns
+    return -client.start_ns
 
 
 def workload(
@@ -50,9 +52,9 @@ def workload(
     }
 
 
-def phases(plan: Plan, client: Client, load: Load, reset: bool) -> dict[str, Any]:
-    """The phases as they were asked for; where the profile ended by itself, as long as it was."""
-    start_ns, knobs = profile_start_ns(client), plan.knobs
+def phases(plan: Plan, start_ns: int, load: Load, reset: bool) -> dict[str, Any]:
+    """The phases as asked for, the profile ``start_ns`` after the start; one that ended by itself, as long as it was."""
+    knobs = plan.knobs
     lasted_s = ((load.ended_ns or 0) - load.started_ns - start_ns) / 1e9
     return {
         "prewarm": f"one request of one token; prefix cache {'reset' if reset else 'not reset'}",
@@ -84,6 +86,7 @@ def end(client: Client, load: Load) -> dict[str, Any]:
         "t_cancel_s": None if cancel is None else round(min(cancel, ended_s), 6),
         "t_end_s": round(ended_s, 6),
         "interrupted": load.stopped,
+        "server_gone": load.server_gone,
         "canceled": sum(one.answer.status == "canceled" for one in load.exchanges),
         "trace_exhausted": client.exhausted_ns is not None,
         "idle_shifts": len(client.shifts),
@@ -95,7 +98,8 @@ def remarks(identity: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str
     said = []
     over, client = identity["end"], identity["client"]
     if over["interrupted"]:
-        said.append(f"interrupted {over['t_end_s']:.1f} s after the start: what was recorded is kept, and cut short")
+        why = "the server was gone" if over["server_gone"] else "interrupted"
+        said.append(f"{why} {over['t_end_s']:.1f} s after the start: what was recorded is kept, and cut short")
     if client["cpu_share"] > 0.9:
         said.append(f"the client used {100 * client['cpu_share']:.0f} % of a processor: it is the bottleneck")
     failed = [row for row in rows if row["status"] == "error"]

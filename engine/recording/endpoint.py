@@ -6,6 +6,7 @@ import asyncio
 import re
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -38,6 +39,11 @@ class Endpoint:
     def exact_lengths(self) -> bool:
         """Whether it knows how to put out exactly as many tokens as asked for."""
         return self.engine is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it stands on this machine."""
+        return urlsplit(self.url).hostname in ("127.0.0.1", "localhost", "::1")
 
 
 async def look_at(http: aiohttp.ClientSession, url: str, model: str | None) -> Endpoint:

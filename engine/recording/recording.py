@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import signal
 import time
@@ -117,24 +118,26 @@ async def _record(
             prompts = ChatPrompts(source) if plan.chat else TokenPrompts(source, own)
             load = Load(client, prompts, asking.send, asking.tag(plan.name), partial(_show, progress, plan.knobs))
             lateness = Lateness()
-            wall_ns, mono_ns = time.time_ns(), time.monotonic_ns()
+            wall_ns, mono_ns, busy = time.time_ns(), time.monotonic_ns(), os.getloadavg()
             with _interrupts(load):
                 lateness.start()
                 await load.play()
             late = lateness.end()
             progress(None, "waiting for the server's rows")
             await asyncio.sleep(FLUSH_S if plan.rows or plan.published else 0)
-        profile_s = account.profile_start_ns(client) / 1e9
-        if load.stopped and (load.ended_ns or 0) - load.started_ns < account.profile_start_ns(client):
-            raise GapscopeError("Interrupted before the profile began: nothing was written.")
-        rows = [request_row(one, load.started_ns, profile_s) for one in load.exchanges if one.answer.dispatched_ns]
+        began_ns = account.profile_start_ns(client)
+        if load.stopped and (began_ns is None or (load.ended_ns or 0) - load.started_ns < began_ns):
+            why = "The server was gone" if load.server_gone else "Interrupted"
+            raise GapscopeError(f"{why} before the profile began: nothing was written.")
+        assert began_ns is not None
+        rows = [request_row(one, load.started_ns, began_ns / 1e9) for one in load.exchanges if one.answer.dispatched_ns]
         rows.sort(key=lambda row: row["dispatch_s"])
     identity = {
         "run": plan.name,
         "measured": True,
         **endpoint_facts(endpoint),
         "workload": account.workload(plan, trace, source, client, asking.sampling, own),
-        "phases": account.phases(plan, client, load, reset),
+        "phases": account.phases(plan, began_ns, load, reset),
         "client": {**client_facts(), **late},
         "clock": {
             "origin": "t0 = start of the load; all *_s are seconds since then on CLOCK_MONOTONIC of the client",
@@ -144,6 +147,8 @@ async def _record(
         },
         "end": account.end(client, load),
     }
+    if endpoint.is_local:
+        identity["machine_load"] = {"load_before": busy, "load_after": os.getloadavg()}
     if listening.words:
         identity["listeners"] = listening.words
     return identity, rows

@@ -276,6 +276,20 @@ def test_an_interrupt_keeps_what_was_recorded_and_marks_it(tmp_path: Path, monke
     assert [path.name for path in (tmp_path / "recordings").iterdir()] == ["run"]
 
 
+def test_a_server_that_goes_away_ends_the_load(tmp_path: Path) -> None:
+    trace = singles(tmp_path / "t.jsonl", 4000)
+    stub = Stub().__enter__()
+    gone = threading.Timer(0.5, stub.__exit__)
+    gone.start()
+    done = recorded(stub, trace, tmp_path, lanes=2, duration_s=20.0)
+    gone.join()
+    rows = rows_of(tmp_path, done)
+    assert {"ok", "error"} <= {row["status"] for row in rows}
+    assert sum(row["status"] == "error" for row in rows) <= 32 + 2
+    assert any("the server was gone" in remark for remark in done.remarks)
+    assert verdicts(open_bundle(tmp_path / done.run_id))["phases_complete"] == "fail"
+
+
 def test_the_identity_is_what_the_server_says(tmp_path: Path) -> None:
     with Stub() as stub:
         done = recorded(stub, singles(tmp_path / "t.jsonl", 1), tmp_path)

@@ -20,6 +20,8 @@ from engine.workload.client import Client
 from engine.workload.live import LiveConversation, LivePlay
 
 LONGEST_SLEEP_S = 0.25
+UNANSWERED = 32
+"""So many requests in a row without any response: the server is gone, and the rest of the trace would only burn."""
 
 
 @dataclass(slots=True)
@@ -58,7 +60,8 @@ class Load:
     """One load on one server.
 
     ``started_ns`` is when it began on the monotonic clock; ``exchanges`` are complete once :meth:`play` returned, in
-    the order in which requests ended. ``stop`` ends it early: what is in flight is canceled.
+    the order in which requests ended. ``stop`` ends it early: what is in flight is canceled. ``server_gone`` is why it
+    ended by itself.
 
     Args:
         client: decides what is sent when.
@@ -80,7 +83,7 @@ class Load:
         self.started_ns = 0
         self.canceled_ns: int | None = None
         self.ended_ns: int | None = None
-        self.stopped = False
+        self.stopped = self.server_gone = False
         self._client = client
         self._prompts = prompts
         self._send = send
@@ -90,6 +93,7 @@ class Load:
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._plays: dict[int, LivePlay] = {}  # by lane
         self._problem: BaseException | None = None
+        self._unanswered = 0
         self._wake = asyncio.Event()
 
     async def play(self) -> None:
@@ -177,6 +181,10 @@ class Load:
         exchange.answer = await self._send(exchange.request_id, exchange.prompt, exchange.asked_tokens)
         del self._tasks[exchange.index]
         self._follow(exchange, exchange.answer)
+        if exchange.answer.status != "canceled":
+            self._unanswered = 0 if exchange.answer.headers_ns is not None else self._unanswered + 1
+        if self._unanswered >= UNANSWERED:
+            self.server_gone = self.stopped = True
         self.exchanges.append(exchange)
         self._wake.set()
 
