@@ -129,4 +129,4 @@ def test_ctrl_c_keeps_what_was_recorded(tmp_path: Path) -> None:
     checks = {check.check: check.verdict for check in bundle.qualification}
     assert checks["phases_complete"] == "fail"
     assert "interrupted" in err
-    assert [one.run_id for one in list_bundles(tmp_path / "store")] == [bundle.run_id]
+    assert [path.name for path in list_bundles(tmp_path / "store")] == [bundle.run_id]

@@ -139,11 +139,13 @@ def _near(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
 def test_the_offset_lies_between_what_requests_allow(tmp_path: Path) -> None:
     halves = Halves(tmp_path)
     halves.write()
-    join(halves.folder, halves.rows, tmp_path / "store", halves.trace)
+    run = tmp_path / "store" / join(halves.folder, halves.rows, tmp_path / "store", halves.trace)
     clock = json.loads((halves.folder / "identity.json").read_text())["clock"]
     # Sent 5 ms before each arrived; seen 51 ms after each was let go, of those that came to their end.
     assert clock["server_offset_s"] == pytest.approx(-AHEAD_NS / 1e9 + (-0.005 + 0.051) / 2, abs=1e-6)
     assert clock["server_offset_uncertainty_s"] == pytest.approx((0.051 + 0.005) / 2, abs=1e-6)
+    said = open_bundle(run).identity.value("telemetry", "clock")
+    assert "moved by -76.977000 s (± 28.000 ms: between what was sent before it arrived" in said
 
 
 def test_on_one_machine_the_clock_is_the_same(tmp_path: Path) -> None:

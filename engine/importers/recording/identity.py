@@ -49,6 +49,7 @@ _COPIED = (
     ("scheduler", "async_scheduling", "scheduler.async_scheduling"),
     ("scheduler", "class_name", "scheduler.scheduler"),
     ("client", "generator", "client.name"),
+    ("client", "version", "client.version"),
     ("client", "digest", "client.sha256"),
     ("client", "loop", "workload.loop"),
     ("client", "lanes", "workload.lanes"),
@@ -176,6 +177,10 @@ def _served(record: Mapping[str, Any], fpm_schema: str | None) -> Identity:
     identity.set("topology", "replicas", 1, one_scheduler)
     for field, text in _TELEMETRY.items():
         identity.set("telemetry", field, text, _FORMAT)
+    if moved := at(record, "clock.server_offset_s"):
+        sure_ms = 1e3 * (at(record, "clock.server_offset_uncertainty_s") or 0.0)
+        how = f"the engine's, moved by {moved:.6f} s (± {sure_ms:.3f} ms: {at(record, 'clock.server_offset_source')})"
+        identity.set("telemetry", "clock", f"the client's monotonic clock; {how}", f"{_FILE}: clock")
     identity.set("telemetry", "fpm_producer", "subclass of the engine's scheduler", _FORMAT)
     _set(identity, "telemetry", "fpm_version", fpm_schema, "fpm.jsonl.gz: meta row")
     return identity
