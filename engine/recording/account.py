@@ -53,7 +53,7 @@ def workload(
 
 
 def phases(plan: Plan, start_ns: int, load: Load, reset: bool) -> dict[str, Any]:
-    """The phases as asked for, the profile ``start_ns`` after the start; one that ended by itself, as long as it was."""
+    """The phases as asked for, the profile ``start_ns`` after the start; one without an end, as long as it was."""
     knobs = plan.knobs
     lasted_s = ((load.ended_ns or 0) - load.started_ns - start_ns) / 1e9
     return {

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,12 +62,12 @@ def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
     trace, source = load_played(plan.trace, plan.read_as, plan.ids_from, plan.ids_below)
     if plan.rows is not None:
         check_rows(plan.rows)
-    folder = _new_folder(plan, store)
+    folder, made = _new_folder(plan, store)
     try:
         identity, requests = asyncio.run(_record(plan, trace, source, folder, progress))
         write_client_half(folder, identity, requests)
     except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder, made)
         raise
     progress(None, "sealing")
     try:
@@ -82,12 +81,12 @@ def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
     # Without the server's half that has yet to be laid under; aggregates are attached from where they lie.
     keep = plan.raw is not None or plan.rows is None or bool(plan.published.fpm)
     if not keep:
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder, made)
     return Recorded(run_id, folder if keep else None, account.remarks(identity, requests))
 
 
-def _new_folder(plan: Plan, store: Path) -> Path:
-    """An empty folder for the files.
+def _new_folder(plan: Plan, store: Path) -> tuple[Path, list[Path]]:
+    """An empty folder for the files, and which folders had to be made for that, the innermost first.
 
     Raises:
         GapscopeError: there is one already that holds something, or it cannot be made.
@@ -95,11 +94,21 @@ def _new_folder(plan: Plan, store: Path) -> Path:
     folder = plan.raw or store / "recordings" / slugify(plan.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise GapscopeError(f"{folder} is there already: give the recording another --name, or --raw an empty folder.")
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise GapscopeError(f"The recording cannot be written to {folder}: {error.strerror or error}.") from error
-    return folder
+    return folder, made
+
+
+def _remove(folder: Path, made: Sequence[Path]) -> None:
+    """Take the files away, and the folders that were made for them, unless others use them by now."""
+    for path in folder.iterdir():
+        path.unlink()
+    with suppress(OSError):
+        for path in made:
+            path.rmdir()
 
 
 async def _record(
