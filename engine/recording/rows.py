@@ -66,7 +66,12 @@ def read_series(folder: Path, since_ns: int | None = None, until_ns: int | None 
 
 def _read(files: Sequence[Path], since_ns: int | None, until_ns: int | None) -> Series | None:
     """One series; None where not even its first row is whole."""
-    reader = _Reader(since_ns, until_ns)
+    heads = [_head(file) for file in files]
+    # What was written before a part began, began before it as well.
+    early = [n for n, head in enumerate(heads) if head and since_ns is not None and head["mono_ns"] <= since_ns]
+    first = early[-1] if early else 0
+    reader = _Reader(since_ns, until_ns, whole=first == 0)
+    files = files[first:]
     for file in files:
         lines = _lines(file)
         for number, row in enumerate(lines, 1):
@@ -82,8 +87,9 @@ def _read(files: Sequence[Path], since_ns: int | None, until_ns: int | None) -> 
 class _Reader:
     """Goes through the rows of one series. What is missing counts where it lies in the time asked for."""
 
-    def __init__(self, since_ns: int | None, until_ns: int | None) -> None:
-        self._since, self._until = since_ns, until_ns
+    def __init__(self, since_ns: int | None, until_ns: int | None, whole: bool) -> None:
+        """``whole``: no part before the first one was left out, so what is missing before it is lost."""
+        self._since, self._until, self._whole = since_ns, until_ns, whole
         self._series: Series | None = None
         self._next = 0
         self._last_ns: int | None = None
@@ -111,7 +117,7 @@ class _Reader:
     def _begin(self, meta: dict[str, Any]) -> None:
         self._series = Series(meta["dp_rank"], meta, clock=[(meta["mono_ns"], meta["wall_ns"])])
         self._next = meta["first_iter"]
-        if self._next:
+        if self._next and self._whole:
             self.miss(f"the first {self._next:,} passes were deleted: GAPSCOPE_RECORD_MAX_MB was reached")
 
     def _pass(self, series: Series, row: dict[str, Any]) -> None:
@@ -152,6 +158,17 @@ def _lost_words(row: dict[str, Any]) -> str:
         return f"recording ended at pass {row['first_iter']:,}: {row['why']}"
     which = f"{row['first_iter']:,} to {row['last_iter']:,}"
     return f"{row['rows']:,} passes were not written (numbers {which}): {row['why']}"
+
+
+def _head(file: Path) -> dict[str, Any] | None:
+    """The first row of a part, where it is one of ours."""
+    try:
+        with file.open("rb") as opened:
+            row = orjson.loads(opened.readline())
+    except (OSError, orjson.JSONDecodeError):
+        return None
+    mine = isinstance(row, dict) and row.get("schema") == SCHEMA
+    return row if mine else None
 
 
 def _lines(file: Path) -> list[dict[str, Any] | None]:

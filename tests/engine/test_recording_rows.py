@@ -18,6 +18,7 @@ from engine.recording.rows import read_series
 
 ROOT = Path(__file__).resolve().parents[2]
 Row = dict[str, Any]
+MISSING = "rank 0: passes 1 to 1 are missing, and no row says why"
 
 
 def meta(rank: int = 0, mono: int = 100, first: int = 0, part: int = 0) -> Row:
@@ -65,6 +66,15 @@ def test_only_the_time_asked_for(tmp_path: Path) -> None:
     (series,) = read_series(tmp_path, 1010, 1030)
     assert [row["kind"] for row in series.rows] == ["iter", "reset_prefix_cache", "iter"]
     assert numbers(tmp_path, 5000) == ([], ["rank 0: no pass began in the time asked for"])
+
+
+def test_parts_before_the_time_are_not_read(tmp_path: Path) -> None:
+    put(tmp_path, [meta(), "garbage\n", one(0)])
+    put(tmp_path, [meta(mono=1019, first=2, part=1), one(2), one(3)], part=1)
+    assert numbers(tmp_path) == ([0, 2, 3], ["rank 0: line 2 of passes-dp0-5-0000.jsonl is cut off", MISSING])
+    assert numbers(tmp_path, 1020) == ([2, 3], [])
+    assert numbers(tmp_path, 1019) == ([2, 3], [])
+    assert numbers(tmp_path, 1018) == ([2, 3], [MISSING])  # pass 1 may have begun just then
 
 
 def test_a_loss_counts_where_it_touches_the_time(tmp_path: Path) -> None:

@@ -420,7 +420,8 @@ class Writer(threading.Thread):
         return True
 
     def _head(self) -> bytes:
-        self._meta |= {"part": self._series.number, "first_iter": self._next, "lost_before": self._lost}
+        clocks = {"mono_ns": _now(), "wall_ns": time.time_ns(), "ts": time.time()}
+        self._meta |= {"part": self._series.number, "first_iter": self._next, "lost_before": self._lost, **clocks}
         return bytes(_encode(self._meta)) + b"\n"
 
 
@@ -468,9 +469,6 @@ def describe(scheduler: Any, exact: bool, rank: int, notes: list[str]) -> dict[s
         "dp_rank": rank,
         "pid": os.getpid(),
         "boot_id": _read("/proc/sys/kernel/random/boot_id"),
-        "mono_ns": _now(),
-        "wall_ns": time.time_ns(),
-        "ts": time.time(),
         "max_num_seqs": getattr(config, "max_num_seqs", None),
         "max_num_batched_tokens": getattr(config, "max_num_batched_tokens", None),
         "max_num_scheduled_tokens": getattr(scheduler, "max_num_scheduled_tokens", None),
