@@ -132,6 +132,18 @@ def test_rows_say_who_was_in_each_pass(load: Callable[..., Any], tmp_path: Path)
         assert problem_of(as_imported(row), SERVED_PASS) is None
 
 
+def test_every_column_is_documented(load: Callable[..., Any], tmp_path: Path) -> None:
+    scheduler = load().RecordingScheduler(vllm_config=fake_vllm.config())
+    one_pass(scheduler)
+    series = recorded(scheduler, tmp_path / "rows")
+    docs = (PLUGIN.parents[3] / "docs/recording.md").read_text()
+    columns = docs.partition("## Columns")[2].partition("\n## ")[0]
+    named = {
+        word for line in columns.splitlines() if line.startswith("| `") for word in line.split("|")[1].split("`")[1::2]
+    }
+    assert set(passes(series)[0]) - {"kind"} == named
+
+
 def test_the_first_row_says_what_runs_and_how_it_is_set(load: Callable[..., Any], tmp_path: Path) -> None:
     scheduler = load().RecordingScheduler(vllm_config=fake_vllm.config(blocks=33, budget=64))
     one_pass(scheduler)
