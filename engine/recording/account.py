@@ -31,6 +31,7 @@ def workload(
         for name, knob in BY_NAME.items()
         if knob.group in ("client", "phases") and knobs[name] != knob.default
     }
+    changed["duration_s"] = knobs["duration_s"]  # 0 as well: a replay of it ends with the trace
     return {
         "trace": plan.trace.name,
         "trace_sha256": trace.digest,

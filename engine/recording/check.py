@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from engine.bundle import Bundle
+from engine.errors import GapscopeError
 from engine.parity import check_parity
 from engine.parity.result import ParityResult
 
@@ -17,5 +18,9 @@ def check(bundle: Bundle) -> Iterator[ParityResult]:
     Raises:
         GapscopeError: the run does not record its batches, or its identity not the scheduler's settings.
     """
+    if "passes" not in bundle.tables:
+        raise GapscopeError(
+            f"Run {bundle.run_id} has no passes to check: lay the server's rows under it with `gapscope record join`."
+        )
     for core in CORES:
         yield check_parity(bundle, core)

@@ -57,6 +57,8 @@ def test_a_recording_prints_its_id_and_says_its_checks(tmp_path: Path, capsys: p
     assert bundle.identity.value("client", "lanes") == 2
     assert err.startswith(f"{bundle.run_id}: ")
     assert "  1 of 4 requests failed, the first with: HTTP 500: told to fail\n" in err
+    assert cli.main(["record", "check", bundle.run_id, "--store", str(tmp_path / "store")]) == 2
+    assert "has no passes to check" in capsys.readouterr().err
     assert err.endswith(f"files of the recording: {tmp_path / 'store' / 'recordings' / 'my-run'}\n")
 
 

@@ -64,7 +64,7 @@ def import_recording(
 
 
 def phases_of(recording: Recording, seen: dict[str, History]) -> list[Phase]:
-    """Primers, warm-up, profile, grace and drain, from what the identity says; the drain lasts to the last thing recorded."""
+    """Primers to drain, from what the identity says; the drain lasts to the last thing recorded."""
     asked = recording.identity["phases"]
     deadline = round(asked["duration_s"] * 1e9)
     cancel_s = recording.ended_s("cancel")
