@@ -130,6 +130,7 @@ def _plan(arguments: argparse.Namespace) -> Plan:
         if getattr(arguments, name) is None:
             raise GapscopeError(f"gapscope record needs --{name} (or an action: join, sweep, check, listen).")
     low, below = _token_ids(arguments.token_ids)
+    _check_timeout(arguments.timeout)
     return Plan(
         url=arguments.url,
         trace=arguments.trace,
@@ -171,6 +172,11 @@ def _knobs(arguments: argparse.Namespace) -> dict[str, Any]:
         if value is not None:
             changes[name] = value * factor
     return knob_table.resolve(changes)
+
+
+def _check_timeout(seconds: float) -> None:
+    if not 0 < seconds < 1e6:
+        raise GapscopeError(f"--timeout {seconds:g}: expected seconds above 0.")
 
 
 def _token_ids(text: str) -> tuple[int, int]:
@@ -240,6 +246,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) is None:
             raise GapscopeError(f"gapscope record sweep needs --{name}.")
     low, below = _token_ids(arguments.token_ids)
+    _check_timeout(arguments.timeout)
     plan = SweepPlan(
         arguments.url,
         arguments.rows,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from engine.recording.clocks import boot_id
 from engine.recording.endpoint import Endpoint
 
+_PROCESSOR = Path("/proc/cpuinfo")
 _CLIENT = Path(__file__).parent / "client"
 _SCHEDULER = (
     "scheduler",
@@ -73,8 +76,9 @@ def server_facts(identity: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[s
         "engine": {name: value for name, value in engine.items() if value is not None},
         "scheduler": {name: meta[name] for name in _SCHEDULER if meta.get(name) is not None},
     }
-    if meta.get("device_name"):
-        facts["cpu"] = {"model_name": meta["device_name"]}
+    device = _device(meta)
+    if device:
+        facts["cpu"] = {"model_name": device}  # the format's word for whatever computes
     per_token = kv_bytes_per_token(meta)
     if per_token is not None:
         facts["kv_bytes_per_token"] = per_token
@@ -87,6 +91,17 @@ def kv_bytes_per_token(meta: Mapping[str, Any]) -> int | None:
     if not (type(whole) is int and type(blocks) is int and type(size) is int and blocks * size > 0):
         return None
     return None if whole % (blocks * size) else whole // (blocks * size)
+
+
+def _device(meta: Mapping[str, Any]) -> str | None:
+    """What the passes run on; a processor's own name where the engine calls it just that and it is this machine's."""
+    name: str | None = meta.get("device_name")
+    if meta.get("device") == "cpu" and meta.get("boot_id") == boot_id():
+        with suppress(OSError):
+            for line in _PROCESSOR.read_text(encoding="utf-8").splitlines():
+                if line.startswith("model name"):
+                    return line.partition(":")[2].strip()
+    return name
 
 
 def _group(settings: Mapping[str, Any], name: str) -> Mapping[str, Any]:

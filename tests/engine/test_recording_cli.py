@@ -73,6 +73,7 @@ def test_a_recording_prints_its_id_and_says_its_checks(tmp_path: Path, capsys: p
         (["--url", "u", "--trace", "t", "--set", "lanes"], "--set lanes: expected KEY=VALUE"),
         (["--url", "u", "--trace", "t", "--lanes", "1.5"], "Knob lanes=1.5: expected a whole number"),
         (["--url", "u", "--trace", "t", "--token-ids", "9:3"], "--token-ids 9:3: expected two numbers"),
+        (["--url", "u", "--trace", "t", "--timeout", "0"], "--timeout 0: expected seconds above 0"),
         (["sweep", "--url", "u"], "gapscope record sweep needs --rows"),
         (["check", "nothing"], "No run 'nothing'"),
     ],

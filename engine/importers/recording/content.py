@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ import numpy as np
 from engine.errors import GapscopeError
 from engine.importers.recording.files import Recording
 from engine.traces.compact import is_compact, read_compact
-from engine.traces.content import TokenIds, block_keys, token_ids
+from engine.traces.content import TokenIds, block_keys, json_ids, prompt_digest, token_ids
 from engine.traces.files import digest_of
 from engine.traces.prompts import HIGH, LOW, PlayPrompts, TokenSource, load_played
 from engine.traces.tree import Trace
@@ -93,7 +92,7 @@ def rebuild(recording: Recording, trace_file: Path) -> Contents:
         name = row["request_id"]
         if prompt is None:
             contents.unknown.append(name)
-        elif len(prompt) != row["input_tokens"] or prompt_digest(prompt) != row["prompt_sha256_16"]:
+        elif len(prompt) != row["input_tokens"] or prompt_digest(json_ids(prompt)) != row["prompt_sha256_16"]:
             contents.differing.append(name)
         elif size is not None:
             first = len(prompt) // size
@@ -102,11 +101,6 @@ def rebuild(recording: Recording, trace_file: Path) -> Contents:
             keys = block_keys(text, size)
             contents.by_request[name] = Content(keys[:first], keys[first:])
     return contents
-
-
-def prompt_digest(prompt: TokenIds) -> str:
-    """The client's digest of a prompt: 16 hex digits of the SHA-256 of its ids in decimal, joined by commas."""
-    return hashlib.sha256(",".join(map(str, prompt.tolist())).encode()).hexdigest()[:16]
 
 
 def never_issued(recording: Recording, trace: Trace) -> int:

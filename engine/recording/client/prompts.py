@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from engine.recording.client.answer import Answer
-from engine.traces.content import TokenIds, token_ids
+from engine.traces.content import TokenIds, json_ids, prompt_digest, token_ids
 from engine.traces.prompts import PlayPrompts, TokenSource
 from engine.workload.live import LiveConversation, LivePlay
 
@@ -49,9 +49,8 @@ class TokenPrompts:
         """The prompt of a turn of a conversation in progress."""
         ids = self._prompts(talk.live).of(talk.conversation.conversation_id, turn)
         assert ids is not None  # outputs that are not known are made up
-        text = orjson.dumps(ids, option=orjson.OPT_SERIALIZE_NUMPY)
-        digest = hashlib.sha256(text[1:-1]).hexdigest()[:16]  # ids in decimal, joined by commas
-        return Prompt({"prompt": orjson.Fragment(text)}, digest, len(ids))
+        text = json_ids(ids)
+        return Prompt({"prompt": orjson.Fragment(text)}, prompt_digest(text), len(ids))
 
     def ended(self, talk: LiveConversation, turn: int, answer: Answer) -> None:
         """Keep what a turn put out for the prompts that go on from it."""
