@@ -56,6 +56,14 @@ def test_each_library_has_its_place(name: str, path: Path) -> None:
         assert name.startswith(allowed)
 
 
+@pytest.mark.parametrize(("name", "path"), ALL)
+def test_what_talks_to_servers_stays_in_one_place(name: str, path: Path) -> None:
+    inside = name.startswith("engine/recording/")
+    for library in ("aiohttp", "zmq", "msgspec", "vllm"):
+        assert inside or not uses(path, library) or name == "engine/cli/recording.py", f"{name} imports {library}"
+    assert inside or not uses(path, "engine.recording") or name.startswith("engine/cli/"), f"{name} imports recording"
+
+
 # Inside the engine: who may import whom (docs/architecture.md). A package may always import itself.
 LAYERS = {
     "engine.errors": set(),
@@ -82,6 +90,18 @@ LAYERS = {
         "engine.identity",
         "engine.definitions",
         "engine.traces",
+    },
+    "engine.recording": {
+        "engine.errors",
+        "engine.jsonl",
+        "engine.knobs",
+        "engine.bundle",
+        "engine.traces",
+        "engine.serving",
+        "engine.workload",
+        "engine.intake",
+        "engine.importers",
+        "engine.parity",
     },
 }
 

@@ -18,6 +18,7 @@ from engine.cli.exporting import add_export
 from engine.cli.importing import add_import
 from engine.cli.ladder import Show, add_ladder
 from engine.cli.presets import add_presets
+from engine.cli.recording import add_record
 from engine.cli.replay import add_replay
 from engine.cli.shared import (
     Commands,
@@ -41,7 +42,7 @@ __all__ = ["main", "register", "store_options", "stores_of"]
 
 def register(commands: Commands, show_ladder: Show | None = None) -> None:
     """Add the engine's commands to an argparse sub-command group; ``show_ladder`` is called after one was built."""
-    for add in (add_import, add_attach, add_export, _add_fit, add_correct, add_replay):
+    for add in (add_record, add_import, add_attach, add_export, _add_fit, add_correct, add_replay):
         add(commands)
     add_ladder(commands, show_ladder)
     for add in (_add_parity, _add_trace, add_table, add_presets, add_deployment, add_anchor):

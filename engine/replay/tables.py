@@ -20,14 +20,10 @@ from engine.replay.workers import Workers, has_ranks, host_memory, pool_sizes, w
 from engine.serving.cluster import NO_TIME, WORKER_COLUMNS, within
 from engine.serving.members import Members, members
 from engine.timing.contract import PassTimes
+from engine.workload.live import play_name
 
 CLASSES = ("decode_only", "mixed", "prefill_only")
 _PREFILL_ONLY = CLASSES.index("prefill_only")
-
-
-def play_name(source_trace_id: str, incarnation: int) -> str:
-    """``play_id`` of a play: its name in the trace, with a counter when it is played again."""
-    return f"{source_trace_id}#{incarnation}" if incarnation else source_trace_id
 
 
 def request_name(conversation_id: str, turn: int, incarnation: int) -> str:

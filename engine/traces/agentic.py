@@ -20,7 +20,7 @@ from engine.errors import GapscopeError
 from engine.jsonl import COUNT, DURATION, TEXT, Spec, Type, list_of, one_of, optional
 from engine.traces.compact import compact_name, is_compact, read_compact, write_compact
 from engine.traces.content import TokenIds, content_of, token_ids
-from engine.traces.files import Head, name_of
+from engine.traces.files import Head, name_of, unpacked
 from engine.traces.tree import Conversation, Play, Segment, Trace, Turn
 
 __all__ = [
@@ -93,9 +93,9 @@ def read_with_ids(path: Path) -> tuple[Trace, dict[str, TokenIds]]:
         raise GapscopeError(
             f"{path} is a compact trace without token ids: give the JSON Lines file that it was made from."
         )
-    data = jsonl.read_bytes(path)
-    trace, ids = _read(path, data)
-    trace.digest = hashlib.sha256(data).hexdigest()
+    given = jsonl.read_bytes(path)
+    trace, ids = _read(path, unpacked(path, given))
+    trace.digest = hashlib.sha256(given).hexdigest()
     return trace, ids
 
 

@@ -154,6 +154,18 @@ class Client:
             self._num_ended += 1
             heappush(self._ended, (end, self._num_ended, index))
 
+    def failed(self, index: int, end_ns: int) -> None:
+        """A response broke off: what waits for it is never sent. Real servers do that, simulated ones never."""
+        talk = self._open.pop(index)
+        self.sent.end_ns[index] = end_ns
+        live = talk.live
+        drained = True
+        if isinstance(live, LiveTree):
+            live.in_flight -= 1
+            live.active -= 1 + len(live.held.pop(talk.first + self.sent.turn[index], ()))
+            drained = not live.active
+        self._freed(live, end_ns, drained)
+
     def seen_ns(self, done: Finished) -> int:
         """When the client sees the last token of a request, which ends the response."""
         if self.host.keeps_order:
@@ -181,6 +193,10 @@ class Client:
             drained = turn == talk.stop
             if not drained:
                 self._timers.arm(talk, turn, end_ns + self._make.think_ns(talk, turn))
+        self._freed(live, end_ns, drained)
+
+    def _freed(self, live: LivePlay, end_ns: int, drained: bool) -> None:
+        """A response of this play is over, and with it the play if that is ``drained``."""
         if drained:
             self._trees.pop(live.lane, None)
             if self._starts:

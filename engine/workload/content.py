@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from engine.traces.content import output_content
 from engine.traces.prompt_ids import begins_with
 from engine.traces.tree import Conversation, Turn
 
@@ -25,11 +26,6 @@ NO_KEY = -(1 << 63)
 """In columns of keys: there is no such block."""
 MASK = (1 << 64) - 1
 ODD = 0x9E3779B97F4A7C15
-
-
-def output_content(conversation_id: str, turn_index: int) -> str:
-    """Name of what a turn generates: nobody recorded the tokens, but equal source turns say the same."""
-    return f"out:{conversation_id}:{turn_index}"
 
 
 class Mark:

@@ -18,6 +18,11 @@ def content_number(cache_bust: str, number: int, incarnation: int, plays: int) -
     return incarnation if cache_bust == "play" else 0
 
 
+def play_name(source_trace_id: str, incarnation: int) -> str:
+    """``play_id`` of a play: its name in the trace, with a counter when it is played again."""
+    return f"{source_trace_id}#{incarnation}" if incarnation else source_trace_id
+
+
 class LivePlay:
     """A play that a lane has taken: a single conversation whose turns follow each other.
 

@@ -77,11 +77,20 @@ class PrimedClient(Client):
         if done.index >= len(self.primed) or self.origin_ns is not None:
             super().finished(done)
             return
-        end = self.seen_ns(done)
-        self.sent.end_ns[done.index] = end
         self.sent.ok[done.index] = True
-        self._latest_ns = max(self._latest_ns, end)
-        self._go_on(self._scripts[done.index], end)
+        self._primed_ended(done.index, self.seen_ns(done))
+
+    def failed(self, index: int, end_ns: int) -> None:
+        """A response broke off; a primer that did leaves its part of the cache cold."""
+        if index >= len(self.primed) or self.origin_ns is not None:
+            super().failed(index, end_ns)
+        else:
+            self._primed_ended(index, end_ns)
+
+    def _primed_ended(self, index: int, end_ns: int) -> None:
+        self.sent.end_ns[index] = end_ns
+        self._latest_ns = max(self._latest_ns, end_ns)
+        self._go_on(self._scripts[index], end_ns)
         self._open_if_done()
 
     def rebase(self) -> int:

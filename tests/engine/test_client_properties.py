@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.traces.content import output_content
 from engine.traces.tree import Conversation, Segment, Trace, Turn
-from engine.workload.content import output_content
 from engine.workload.hash_ids import block_keys_of
 from tests.engine.client_harness import MS, settle, trace_of
 

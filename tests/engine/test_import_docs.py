@@ -62,5 +62,15 @@ def test_every_check_is_explained(tmp_path: Path) -> None:
     full = import_any(folder.write(tmp_path / "rec"), store)[0]
     (tmp_path / "rec" / "kv_events.jsonl.gz").unlink()
     runs = [full, import_any(tmp_path / "rec", store)[0], import_any(write_sweep(tmp_path / "probe"), store)[0]]
+    told = Folder()
+    told.identity |= {"run": "told", "client": {"lateness_ms": {"p99": 0.5}}, "server_rows": {"lost": []}}
+    for row in told.requests:
+        row["response_id"] = f"cmpl-{row['request_id']}"
+    runs.append(import_any(told.write(tmp_path / "told"), store)[0])
+    told.identity |= {"run": "client", "recorded": "client"}
+    alone = told.write(tmp_path / "client")
+    for name in ("fpm.jsonl.gz", "kv_events.jsonl.gz"):
+        (alone / name).unlink()
+    runs.append(import_any(alone, store)[0])
     asked = {c.check for run in runs for c in open_bundle(store / run).qualification}
     assert asked - {"ledger_balances"} == explained

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import numpy as np
 
 from engine.errors import GapscopeError
 from engine.importers.recording.files import Recording
-from engine.traces import agentic
-from engine.traces.content import TokenIds, block_keys, token_ids
-from engine.traces.tree import Conversation, Trace
+from engine.traces.compact import is_compact, read_compact
+from engine.traces.content import TokenIds, block_keys, json_ids, prompt_digest, token_ids
+from engine.traces.files import digest_of
+from engine.traces.prompts import HIGH, LOW, PlayPrompts, TokenSource, load_played
+from engine.traces.tree import Trace
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,8 @@ def find_trace(recording: Recording, given: Path | None) -> Path:
     name = trace_name(recording.identity)
     places = [given] if given is not None else [recording.path / name, recording.path.parent / name]
     for place in places:
-        if place.is_file():
-            found = hashlib.sha256(place.read_bytes()).hexdigest()
+        if place.exists():
+            found = read_compact(place).digest if is_compact(place) else digest_of(place)
             if found == digest:
                 return place
             raise GapscopeError(
@@ -75,20 +77,25 @@ def trace_name(identity: Mapping[str, Any]) -> str:
 
 def rebuild(recording: Recording, trace_file: Path) -> Contents:
     """Rebuild every prompt from the trace and the recorded outputs, and check it against what was sent."""
-    trace, ids = agentic.read_with_ids(trace_file)
-    talks = {t.conversation_id: t for play in trace.plays for t in play.conversations}
-    rows = {(r["session_id"], r["turn"]): r for r in recording.requests}
-    prompts = _Prompts(talks, ids, rows)
+    made = recording.identity["workload"].get("prompts")
+    made = made if isinstance(made, dict) else {}
+    read_as = recording.identity["workload"].get("read_as")
+    trace, source = load_played(trace_file, read_as, made.get("ids_from", LOW), made.get("ids_below", HIGH))
     contents = Contents(trace, {}, [], [])
+    if made.get("sent_as", "token ids") != "token ids":
+        contents.unknown = [row["request_id"] for row in recording.requests]
+        return contents
+    plays = _Plays(recording, trace, source, own_outputs=made.get("outputs", "own") == "own", make_up=bool(made))
+    size = recording.block_size
     for row in recording.requests:
-        prompt = prompts.of(row["session_id"], row["turn"])
+        prompt = plays.prompt_of(row)
         name = row["request_id"]
         if prompt is None:
             contents.unknown.append(name)
-        elif len(prompt) != row["input_tokens"] or prompt_digest(prompt) != row["prompt_sha256_16"]:
+        elif len(prompt) != row["input_tokens"] or prompt_digest(json_ids(prompt)) != row["prompt_sha256_16"]:
             contents.differing.append(name)
-        else:
-            size, first = recording.block_size, len(prompt) // recording.block_size
+        elif size is not None:
+            first = len(prompt) // size
             # The last sampled token has no KV, so a block that it would complete never exists.
             text = np.concatenate([prompt, token_ids(row["output_ids"])])[: max(len(prompt), _kv_tokens(row))]
             keys = block_keys(text, size)
@@ -96,13 +103,11 @@ def rebuild(recording: Recording, trace_file: Path) -> Contents:
     return contents
 
 
-def prompt_digest(prompt: TokenIds) -> str:
-    """The client's digest of a prompt: 16 hex digits of the SHA-256 of its ids in decimal, joined by commas."""
-    return hashlib.sha256(",".join(map(str, prompt.tolist())).encode()).hexdigest()[:16]
-
-
 def never_issued(recording: Recording, trace: Trace) -> int:
-    """Turns of started plays that were never sent."""
+    """Turns of started plays that were never sent, as the client counted them or by what is missing."""
+    counted = recording.identity["workload"].get("never_issued")
+    if type(counted) is int:
+        return counted
     sent = {(r["session_id"], r["turn"]) for r in recording.requests}
     started = {r["root_session_id"] for r in recording.requests}
     return sum(
@@ -118,37 +123,50 @@ def _kv_tokens(row: Mapping[str, Any]) -> int:
     return int(row["input_tokens"]) + len(row["output_ids"]) - 1
 
 
-class _Prompts:
-    """Prompts by conversation and turn, each built once; None where one cannot be built."""
+class _Plays:
+    """The prompts of every play that was played, each play for itself.
+
+    Without ``own_outputs`` all outputs in prompts are made up. With ``make_up`` those are that nobody was asked for
+    (what lies before a cut) or whose ids were not told; else prompts after them are not known.
+    """
 
     def __init__(
-        self,
-        talks: Mapping[str, Conversation],
-        ids: Mapping[str, TokenIds],
-        rows: Mapping[tuple[str, int], Mapping[str, Any]],
+        self, recording: Recording, trace: Trace, source: TokenSource, own_outputs: bool, make_up: bool
     ) -> None:
-        self._talks, self._ids, self._rows = talks, ids, rows
-        self._built: dict[tuple[str, int], TokenIds | None] = {}
+        self._source = source
+        self._own, self._make_up = own_outputs, make_up
+        self._play_of = {t.conversation_id: play for play in trace.plays for t in play.conversations}
+        rows = [row for row in recording.requests if not primes(row)]
+        self._rows = {(play_id(row), row["session_id"], row["turn"]): row for row in rows}
+        self._prompts: dict[str, PlayPrompts] = {}
 
-    def of(self, conversation: str, turn: int) -> TokenIds | None:
-        key = (conversation, turn)
-        if key not in self._built:
-            self._built[key] = self._build(conversation, turn)
-        return self._built[key]
-
-    def _build(self, conversation: str, turn: int) -> TokenIds | None:
-        talk = self._talks.get(conversation)
-        if talk is None or turn >= len(talk.turns):
+    def prompt_of(self, row: Mapping[str, Any]) -> TokenIds | None:
+        """The prompt that a request must have had; None where it cannot be told."""
+        name, play = play_id(row), self._play_of.get(row["session_id"])
+        if play is None:
             return None
-        parts = [self._ids[s.content] for s in talk.turns[turn].new_input]
-        before: tuple[str, int] | None = None
-        if turn > 0:
-            before = (conversation, turn - 1)
-        elif talk.mode == "fork" and talk.parent is not None and talk.after_turn is not None:
-            before = (talk.parent, talk.after_turn)
-        if before is not None:
-            context, row = self.of(*before), self._rows.get(before)
-            if context is None or row is None:
-                return None
-            parts = [context, token_ids(row["output_ids"]), *parts]
-        return np.concatenate(parts)
+        if name not in self._prompts:
+            outputs = partial(self._output, name)
+            self._prompts[name] = PlayPrompts(play, self._source, outputs, self._make_up, row.get("content") or 0)
+        return self._prompts[name].of(row["session_id"], row["turn"])
+
+    def _output(self, name: str, conversation: str, turn: int) -> TokenIds | None:
+        row = self._rows.get((name, conversation, turn)) if self._own else None
+        if row is None or (self._make_up and not told_whole(row)):
+            return None
+        return token_ids(row["output_ids"])
+
+
+def play_id(row: Mapping[str, Any]) -> str:
+    """The play that a request belongs to: named in its row, or the root of its tree."""
+    return str(row.get("play_id") or row["root_session_id"])
+
+
+def primes(row: Mapping[str, Any]) -> bool:
+    """Whether a request only warmed the cache for a play that is taken up in the middle."""
+    return row["phase"] == "primer" or bool(row.get("primed"))
+
+
+def told_whole(row: Mapping[str, Any]) -> bool:
+    """Whether a response came to its end and its token ids are all known."""
+    return row["status"] == "ok" and 0 < len(row["output_ids"]) == row["output_tokens"]

@@ -30,6 +30,7 @@ from engine.jsonl import (
 RUN_SCHEMA = "measured-run-identity/1"
 SWEEP_SCHEMA = "measured-fpm-sweep-identity/1"
 
+_BLOCK_SIZE = Type("a whole number of at least 1", lambda v: type(v) is int and v >= 1)
 _HASH = Type("16 hex digits", lambda v: type(v) is str and len(v) == 16 and not set(v) - set("0123456789abcdef"))
 
 REQUEST: Spec = {
@@ -38,7 +39,7 @@ REQUEST: Spec = {
     "root_session_id": TEXT,
     "turn": COUNT,
     "lane": COUNT,
-    "phase": one_of("warmup", "profile"),
+    "phase": one_of("primer", "warmup", "profile"),
     "status": one_of("ok", "error", "canceled"),
     "error": optional(TEXT),
     "scheduled_s": MOMENT,
@@ -46,12 +47,12 @@ REQUEST: Spec = {
     "first_visible_s": optional(MOMENT),
     "last_visible_s": optional(MOMENT),
     "end_s": MOMENT,
-    "input_tokens": COUNT,
+    "input_tokens": optional(COUNT),
     "output_tokens_requested": COUNT,
-    "output_tokens": COUNT,
+    "output_tokens": optional(COUNT),
     "cached_tokens": optional(COUNT),
     "prompt_sha256_16": TEXT,
-    "chunks": list_of(tuple_of(INTEGER, COUNT, INTEGER)),
+    "chunks": list_of(tuple_of(INTEGER, optional(COUNT), INTEGER)),
     "output_ids": list_of(COUNT),
 }
 PASS: Spec = {
@@ -72,16 +73,16 @@ PASS: Spec = {
     "var_decode_kv_tokens": NUMBER,
     "running": COUNT,
     "waiting": COUNT,
-    "queued_prefill": COUNT,
-    "queued_prefill_tokens": COUNT,
-    "queued_preempted": COUNT,
-    "queued_preempted_tokens": COUNT,
+    "queued_prefill": optional(COUNT),
+    "queued_prefill_tokens": optional(COUNT),
+    "queued_preempted": optional(COUNT),
+    "queued_preempted_tokens": optional(COUNT),
     "preempted": list_of(TEXT),
     "kv_blocks_used": COUNT,
     "kv_blocks_total": COUNT,
     "kv_blocks_cached": COUNT,
-    "kv_stored": COUNT,
-    "kv_removed": COUNT,
+    "kv_stored": optional(COUNT),
+    "kv_removed": optional(COUNT),
     "reqs": list_of(tuple_of(TEXT, COUNT, COUNT, one_of("n", "c", "d", "r"))),
 }
 _LEAVING = list_of(tuple_of(TEXT, TEXT, COUNT, COUNT, COUNT, MOMENT))
@@ -116,7 +117,8 @@ class Recording:
     identity: dict[str, Any]
     requests: list[dict[str, Any]]
     passes: list[dict[str, Any]]
-    """Scheduler calls in time order: ``iter`` rows, and ``empty`` ones that scheduled nothing."""
+    """Scheduler calls in time order: ``iter`` rows, and ``empty`` ones that scheduled nothing; empty where none were
+    recorded."""
     fpm_schema: str | None
     events: list[dict[str, Any]] | None
     """KV events in the engine's order; None where none were recorded."""
@@ -130,9 +132,15 @@ class Recording:
         return float(need(self.identity, "phases.warmup_s", DURATION, self.path))
 
     @property
-    def block_size(self) -> int:
-        """Tokens per KV block."""
-        return int(need(self.identity, "scheduler.block_size", COUNT, self.path))
+    def served(self) -> bool:
+        """Whether the engine's passes were recorded."""
+        return "fpm.jsonl.gz" in self.digests
+
+    @property
+    def block_size(self) -> int | None:
+        """Tokens per KV block; None where only the client was recorded, and the server does not say."""
+        size = need(self.identity, "scheduler.block_size", optional(COUNT), self.path)
+        return None if size is None else int(size)
 
     def ended_s(self, moment: str) -> float | None:
         """When the client stopped (``stop``), canceled what was left (``cancel``) and was done (``end``)."""
@@ -186,8 +194,13 @@ def read_recording(path: Path, skip_bad_rows: bool = False) -> Recording:
     listed = listed if isinstance(listed, dict) else {}
     requests = jsonl.read_rows(path / "requests.jsonl", lambda row: REQUEST, skipped)
     requests = _unique(requests, "request_id", path / "requests.jsonl", skipped)
-    passes, fpm_schema = read_passes(path, SERVED_PASS, skipped)
-    names = ["identity.json", "requests.jsonl", "fpm.jsonl.gz"]
+    names = ["identity.json", "requests.jsonl"]
+    passes: list[dict[str, Any]] = []
+    fpm_schema = None
+    served = identity.get("recorded") != "client" or (path / "fpm.jsonl.gz").exists()
+    if served:
+        names.append("fpm.jsonl.gz")
+        passes, fpm_schema = read_passes(path, SERVED_PASS, skipped)
     events = None
     if "kv_events.jsonl.gz" in listed or (path / "kv_events.jsonl.gz").exists():
         names.append("kv_events.jsonl.gz")
@@ -216,7 +229,7 @@ def read_recording(path: Path, skip_bad_rows: bool = False) -> Recording:
         ("phases.warmup_s", DURATION),
         ("phases.duration_s", DURATION),
         ("phases.grace_s", DURATION),
-        ("scheduler.block_size", Type("a whole number of at least 1", lambda v: type(v) is int and v >= 1)),
+        ("scheduler.block_size", _BLOCK_SIZE if served else optional(_BLOCK_SIZE)),
         ("workload.trace_sha256", TEXT),
         ("end", optional(OBJECT)),
         ("end.t_stop_s", optional(MOMENT)),

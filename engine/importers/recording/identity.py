@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from engine.identity import NOT_APPLICABLE, Identity, attention_family
+from engine.identity import FIELDS, NOT_APPLICABLE, Identity, attention_family
 from engine.traces.tree import Trace
 
 _FILE = "identity.json"
@@ -49,6 +49,7 @@ _COPIED = (
     ("scheduler", "async_scheduling", "scheduler.async_scheduling"),
     ("scheduler", "class_name", "scheduler.scheduler"),
     ("client", "generator", "client.name"),
+    ("client", "version", "client.version"),
     ("client", "digest", "client.sha256"),
     ("client", "loop", "workload.loop"),
     ("client", "lanes", "workload.lanes"),
@@ -111,7 +112,12 @@ def run_identity(record: Mapping[str, Any], fpm_schema: str | None, trace: Trace
             "load_average_after": at(record, "machine_load.load_after"),
         }
         identity.set("hardware", "load", load, f"{_FILE}: machine_load")
-    identity.set("telemetry", "kv_event_producer", "vLLM KV events, joined by batch number", "kv_events.jsonl.gz")
+    if fpm_schema is not None:
+        identity.set("telemetry", "kv_event_producer", "vLLM KV events, joined by batch number", "kv_events.jsonl.gz")
+    knobs = at(record, "workload.knobs")
+    for field, value in (knobs if isinstance(knobs, Mapping) else {}).items():
+        if field in FIELDS["client"]:
+            identity.set("client", field, value, f"{_FILE}: workload.knobs")
     identity.set("trace", "name", trace.name, "trace file")
     identity.set("trace", "format", trace.format, "trace file")
     identity.set("trace", "digest", trace.digest, f"computed; equals {_FILE}: workload.trace_sha256")
@@ -155,6 +161,7 @@ def _served(record: Mapping[str, Any], fpm_schema: str | None) -> Identity:
     _set_kernels(identity, record)
     _set_model(identity, record)
     _set_launch(identity, at(record, "engine.non_default_args"))
+    _set_settings(identity, record)
     if at(record, "engine.backend") == "cpu":
         for field in ("driver", "power_limit_w"):
             identity.set("hardware", field, NOT_APPLICABLE, f"{_FILE}: engine.backend is cpu")
@@ -163,11 +170,17 @@ def _served(record: Mapping[str, Any], fpm_schema: str | None) -> Identity:
     if blocks and size and per_token:
         source = "computed: KV blocks x block size x KV bytes per token"
         identity.set("capacity", "memory_kv_bytes", blocks * size * per_token, source)
+    if fpm_schema is None:
+        return identity
     one_scheduler = "fpm.jsonl.gz: one scheduler runs prefill and decode"
     identity.set("topology", "serving", "aggregated", one_scheduler)
     identity.set("topology", "replicas", 1, one_scheduler)
     for field, text in _TELEMETRY.items():
         identity.set("telemetry", field, text, _FORMAT)
+    if moved := at(record, "clock.server_offset_s"):
+        sure_ms = 1e3 * (at(record, "clock.server_offset_uncertainty_s") or 0.0)
+        how = f"the engine's, moved by {moved:.6f} s (± {sure_ms:.3f} ms: {at(record, 'clock.server_offset_source')})"
+        identity.set("telemetry", "clock", f"the client's monotonic clock; {how}", f"{_FILE}: clock")
     identity.set("telemetry", "fpm_producer", "subclass of the engine's scheduler", _FORMAT)
     _set(identity, "telemetry", "fpm_version", fpm_schema, "fpm.jsonl.gz: meta row")
     return identity
@@ -221,3 +234,19 @@ def _set_launch(identity: Identity, arguments: Any) -> None:
     for word, group, field, default in _DEFAULTS:
         if word not in arguments:
             identity.set(group, field, default, f"{source} (only non-default ones; {word} is not among them)")
+
+
+def _set_settings(identity: Identity, record: Mapping[str, Any]) -> None:
+    """What a recorder inside the engine read from its configuration."""
+    settings = at(record, "engine.settings")
+    if not isinstance(settings, Mapping):
+        return
+    source = f"{_FILE}: engine.settings, as the engine resolved them"
+    identity.set("source", "launch", dict(settings), source)
+    _set(identity, "source", "seed", at(record, "engine.settings.model_config.seed"), source)
+    for word, group, field, default in _DEFAULTS:
+        if word == "speculative_config":
+            method = at(record, "engine.settings.speculative_config.method")
+            identity.set(group, field, default if word not in settings else method, source)
+        else:
+            _set(identity, group, field, at(record, f"engine.settings.parallel_config.{word}"), source)

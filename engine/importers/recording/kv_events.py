@@ -53,6 +53,7 @@ def _pass_rows(
 ) -> list[dict[str, Any]]:
     rows = []
     size = recording.block_size
+    assert size is not None  # passes come with the settings of their scheduler
     for admission in history.admissions:
         hits = admission.cached_tokens // size
         if not hits and not admission.again:

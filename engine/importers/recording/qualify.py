@@ -33,11 +33,11 @@ def qualify(
         files_intact(recording.identity, recording.digests),
         _phases_complete(recording),
         _prompts(recording, contents),
-        *_requests(rows, seen),
+        *_client_on_time(recording.identity),
+        *_ids_echoed(recording.requests),
+        *_requests(recording, rows, seen),
         *_tokens(recording, rows, seen),
-        passes_unbroken(recording.passes),
-        *passes_consistent(recording, seen),
-        *events_consistent(recording, events),
+        *_engine(recording, seen, events),
         _summary(recording, phases, tables),
     ]
 
@@ -59,6 +59,59 @@ def files_intact(identity: Mapping[str, Any], digests: Mapping[str, str]) -> Che
     return verdict(
         "files_intact", bad, len(wanted), "files have the listed digest", "files differ from the listed digest"
     )
+
+
+LATE_MS = 10.0
+"""A client whose event loop is later than this (99th percentile) measures itself as well."""
+
+
+def _client_on_time(identity: Mapping[str, Any]) -> list[Check]:
+    """Whether the client was quick enough to measure the server, where it says so."""
+    client = identity.get("client")
+    lag = client.get("lateness_ms") if isinstance(client, Mapping) else None
+    if not isinstance(lag, Mapping) or not isinstance(lag.get("p99"), int | float):
+        return []
+    text = f"the client's event loop was {lag['p99']:g} ms late at p99 ({LATE_MS:g} ms is the limit here)"
+    return [Check("client_on_time", "pass" if lag["p99"] <= LATE_MS else "fail", text)]
+
+
+def _ids_echoed(requests: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Whether responses carry the ids that the client sent, where the server is one that does so."""
+    named = {row["request_id"]: row["response_id"] for row in requests if row.get("response_id")}
+    foreign = [name for name, answered in named.items() if name not in answered]
+    if len(foreign) == len(named):
+        return []
+    return [
+        verdict(
+            "ids_echoed",
+            foreign,
+            len(named),
+            "responses carry the id of their request",
+            "responses carry another id than that of their request",
+        )
+    ]
+
+
+def _engine(recording: Recording, seen: Mapping[str, History], events: CacheEvents) -> list[Check]:
+    """What the engine wrote, in itself; that it wrote nothing is said where only the client was recorded."""
+    if not recording.served:
+        return [Check("passes_recorded", "unknown", "only the client was recorded: no passes, no KV events")]
+    return [
+        *_rows_complete(recording.identity),
+        passes_unbroken(recording.passes),
+        *passes_consistent(recording, seen),
+        *events_consistent(recording, events),
+    ]
+
+
+def _rows_complete(identity: Mapping[str, Any]) -> list[Check]:
+    """Whether the recorder at the server kept every row, where it says so."""
+    kept = identity.get("server_rows")
+    if not isinstance(kept, Mapping):
+        return []
+    lost = [str(sentence) for sentence in kept.get("lost") or ()]
+    words = "; ".join(lost) or "the server's recorders kept every row"
+    return [Check("rows_complete", "fail" if lost else "pass", words)]
 
 
 def _phases_complete(recording: Recording) -> Check:
@@ -87,7 +140,7 @@ def _prompts(recording: Recording, contents: Contents) -> Check:
     return check
 
 
-def _requests(rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]) -> list[Check]:
+def _requests(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]) -> list[Check]:
     unknown = [name for name in seen if name not in rows]
     # What was canceled may have been on its way to the engine, or reach it after the client let go.
     unseen = [name for name in rows if name not in seen or seen[name].received_s is None]
@@ -101,6 +154,11 @@ def _requests(rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]
         known = [t for t in times if t is not None]
         if known != sorted(known):
             disorder.append(name)
+    clock = verdict(
+        "one_clock", disorder, len(rows), "requests have their times in order", "requests have times out of order"
+    )
+    if not recording.served:
+        return [clock]
     return [
         verdict(
             "requests_known",
@@ -116,24 +174,42 @@ def _requests(rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]
             "requests reached the engine",
             "successful requests are not among those that the engine took",
         ),
-        verdict(
-            "one_clock", disorder, len(rows), "requests have their times in order", "requests have times out of order"
-        ),
+        clock,
     ]
 
 
 def _tokens(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: Mapping[str, History]) -> list[Check]:
+    told = {name: row for name, row in rows.items() if row["output_tokens"] is not None}
+    ids = [name for name, row in told.items() if row["output_tokens"] != len(row["output_ids"])]
+    chunked = [name for name, row in told.items() if row["output_tokens"] != _tokens_in_chunks(row)]
+    streamed = [
+        verdict(
+            "output_ids",
+            ids,
+            len(told),
+            "requests have an id per output token",
+            "requests have another number of ids than output tokens",
+        ),
+        verdict(
+            "chunk_tokens",
+            chunked,
+            len(told),
+            "requests have their tokens in chunks",
+            "requests have other token counts in their chunks",
+        ),
+    ]
+    if not recording.served:
+        return streamed
     size = recording.block_size
+    assert size is not None
     ok = [(name, row, seen[name]) for name, row in rows.items() if row["status"] == "ok" and name in seen]
-    admitted = [(name, row, h) for name, row, h in ok if h.admissions]
+    admitted = [(name, row, h) for name, row, h in ok if h.admissions and name in told]
     sums = [
         name
         for name, row, h in admitted
         if h.scheduled_tokens - h.recomputed_tokens
         != row["input_tokens"] - h.admissions[0].cached_tokens + row["output_tokens"] - 1
     ]
-    ids = [name for name, row in rows.items() if row["output_tokens"] != len(row["output_ids"])]
-    chunked = [name for name, row in rows.items() if row["output_tokens"] != sum(c[1] for c in row["chunks"])]
     hits = [(n, row, a) for n, row, h in admitted for a in h.admissions[:1]]
     return [
         verdict(
@@ -143,20 +219,7 @@ def _tokens(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: M
             "successful requests computed exactly prompt - cached + outputs - 1 tokens (recomputation apart)",
             "successful requests computed another number of tokens than prompt - cached + outputs - 1",
         ),
-        verdict(
-            "output_ids",
-            ids,
-            len(rows),
-            "requests have an id per output token",
-            "requests have another number of ids than output tokens",
-        ),
-        verdict(
-            "chunk_tokens",
-            chunked,
-            len(rows),
-            "requests have their tokens in chunks",
-            "requests have other token counts in their chunks",
-        ),
+        *streamed,
         verdict(
             "cached_tokens_agree",
             [name for name, row, a in hits if row["cached_tokens"] != a.cached_tokens],
@@ -174,9 +237,14 @@ def _tokens(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: M
     ]
 
 
+def _tokens_in_chunks(row: Mapping[str, Any]) -> int | None:
+    counts = [tokens for _, tokens, _ in row["chunks"]]
+    return None if None in counts else sum(counts)
+
+
 def _summary(recording: Recording, phases: Sequence[Phase], tables: Mapping[str, pa.Table]) -> Check:
     profile = next((p for p in phases if p.name == "profile"), None)
-    if recording.summary is None or profile is None:
+    if recording.summary is None or profile is None or "passes" not in tables:
         return Check("summary_reproduced", "unknown", "the recording has no summary of its own")
     compared, words = differences(native_metrics(tables.get, profile), recording.summary)
     return verdict(

@@ -107,7 +107,7 @@ def events_consistent(recording: Recording, events: CacheEvents) -> list[Check]:
     differing = [
         f"pass {r['iter']}"
         for r in recording.passes
-        if counted.get(r["iter"], [0, 0]) != [r["kv_stored"], r["kv_removed"]]
+        if r["kv_stored"] is not None and counted.get(r["iter"], [0, 0]) != [r["kv_stored"], r["kv_removed"]]
     ]
     n = len(recording.events)
     return [

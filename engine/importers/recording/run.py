@@ -13,7 +13,9 @@ from engine.importers.recording.identity import run_identity
 from engine.importers.recording.kv_events import cache_events
 from engine.importers.recording.qualify import qualify
 from engine.importers.recording.tables import admission_rows, chunk_rows, pass_rows, request_rows, table_of
-from engine.traces.agentic import compact_name, write_compact
+from engine.traces.compact import compact_name, write_compact
+
+_EVENT_CLOCK = {"kv_events.time_ns": "engine wall clock; hits, readmissions and preemptions: the passes' clock"}
 
 
 def import_recording(
@@ -33,12 +35,12 @@ def import_recording(
     seen, sampled = histories(recording)
     phases = phases_of(recording, seen)
     events = cache_events(recording, seen, contents)
-    tables = {
-        "requests": table_of("requests", request_rows(recording, seen, contents)),
-        "passes": table_of("passes", pass_rows(recording, sampled, lambda start: phase_at(phases, start))),
-        "admissions": table_of("admissions", admission_rows(recording, seen)),
-        "chunks": table_of("chunks", chunk_rows(recording)),
-    }
+    tables = {"requests": table_of("requests", request_rows(recording, seen, contents))}
+    if recording.served:
+        passes = pass_rows(recording, sampled, lambda start: phase_at(phases, start))
+        tables["passes"] = table_of("passes", passes)
+        tables["admissions"] = table_of("admissions", admission_rows(recording, seen))
+    tables["chunks"] = table_of("chunks", chunk_rows(recording))
     if recording.events is not None:
         tables["kv_events"] = table_of("kv_events", events.rows)
     checks = qualify(recording, seen, contents, events, phases, tables)
@@ -52,7 +54,8 @@ def import_recording(
             never_issued=never_issued(recording, contents.trace),
             lineage={"format": RUN_SCHEMA, "source_files": recording.digests, "trace_digest": contents.trace.digest},
             qualification=checks,
-            clocks={"kv_events.time_ns": "engine wall clock; hits, readmissions and preemptions: the passes' clock"},
+            clocks=_EVENT_CLOCK if recording.events is not None else None,
+            profile_start_unix_ns=_profile_start_unix_ns(recording),
         )
     compact = store / "traces" / compact_name(contents.trace)
     if not compact.exists():
@@ -61,7 +64,7 @@ def import_recording(
 
 
 def phases_of(recording: Recording, seen: dict[str, History]) -> list[Phase]:
-    """Warm-up, profile, grace and drain, from what the identity says; the drain lasts to the last thing recorded."""
+    """Primers to drain, from what the identity says; the drain lasts to the last thing recorded."""
     asked = recording.identity["phases"]
     deadline = round(asked["duration_s"] * 1e9)
     cancel_s = recording.ended_s("cancel")
@@ -69,8 +72,11 @@ def phases_of(recording: Recording, seen: dict[str, History]) -> list[Phase]:
     times = [recording.ended_s("end"), *(r["t_end_s"] for r in recording.passes[-1:])]
     times += [r["end_s"] for r in recording.requests] + [h.released_s for h in seen.values()]
     last = max((recording.ns(t) for t in times if t is not None), default=cancel)
+    start = -round(asked["warmup_s"] * 1e9)
+    primed = start + round((asked.get("primer_s") or 0) * 1e9)
     bounds = [
-        ("warmup", -round(asked["warmup_s"] * 1e9), 0),
+        ("primer", start, primed),
+        ("warmup", primed, 0),
         ("profile", 0, deadline),
         ("grace", deadline, max(deadline, cancel)),
         ("drain", max(deadline, cancel), max(deadline, cancel, last)),
@@ -86,9 +92,14 @@ def phase_at(phases: Sequence[Phase], time_ns: int) -> str:
     return phases[-1].name
 
 
+def _profile_start_unix_ns(recording: Recording) -> int | None:
+    start = recording.identity.get("clock", {}).get("t0_unix_ns")
+    return start + round(recording.profile_start_s * 1e9) if type(start) is int else None
+
+
 def _title(recording: Recording) -> str:
     identity = recording.identity
-    lanes, blocks = identity["workload"].get("lanes"), identity["scheduler"].get("num_usable_kv_blocks")
+    lanes, blocks = identity["workload"].get("lanes"), identity.get("scheduler", {}).get("num_usable_kv_blocks")
     parts = [f"{lanes} lanes" if lanes else "", f"{blocks:,} KV blocks" if isinstance(blocks, int) else ""]
     name = str(identity.get("run") or recording.path.name)
     return f"{name}: {', '.join(p for p in parts if p)}" if any(parts) else name

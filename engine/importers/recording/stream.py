@@ -9,17 +9,22 @@ from typing import Any
 import orjson
 
 from engine.bundle import BundleWriter, Check, Phase, slugify
+from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.importers.contract import Options, Part, Use
 from engine.importers.recording.files import SERVED_PASS, Recording
 from engine.importers.recording.history import History, histories
 from engine.importers.recording.identity import scheduler_identity
+from engine.importers.recording.qualify_engine import passes_unbroken
 from engine.importers.recording.tables import admission_rows, pass_rows, table_of
 from engine.intake import BadRows, InputFile, Intake, json_rows
-from engine.jsonl import NUMBER, problem_of
+from engine.jsonl import COUNT, NUMBER, TEXT, list_of, problem_of, tuple_of
 
+OWN_SCHEMA = "gapscope-passes/"
+"""Files of the recording scheduler: times are nanoseconds of its monotonic clock, the first row has both clocks."""
 _EPOCH = ("t_start_epoch_s", "t_sched_end_epoch_s", "t_end_epoch_s")
 _CLOCK = dict.fromkeys(_EPOCH, NUMBER)
+_SCHEMAS = ("vllm-cpu-fpm/", OWN_SCHEMA)
 _ENDS = {"FINISHED_STOPPED": "ok", "FINISHED_LENGTH_CAPPED": "ok", "FINISHED_ABORTED": "canceled"}
 
 
@@ -27,7 +32,7 @@ class PassStreams:
     """A file whose first row describes a scheduler and whose other rows are its calls, with who was in each."""
 
     name = "scheduler passes"
-    describes = "a stream of scheduler calls with the members of each (first row: kind meta, schema vllm-cpu-fpm)"
+    describes = "a stream of scheduler calls with the members of each, as the recording scheduler writes them"
 
     def find(self, intake: Intake) -> Sequence[Part]:
         """One part per file."""
@@ -55,7 +60,7 @@ def _meta(file: InputFile) -> dict[str, Any] | None:
         row = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    mine = isinstance(row, dict) and row.get("kind") == "meta" and str(row.get("schema")).startswith("vllm-cpu-fpm/")
+    mine = isinstance(row, dict) and row.get("kind") == "meta" and str(row.get("schema")).startswith(_SCHEMAS)
     return row if mine else None
 
 
@@ -63,7 +68,8 @@ def _import(file: InputFile, store: Path, options: Options) -> str:
     """Passes, admissions, and the requests as the engine knew them; time 0 is the start of the first pass."""
     bad = BadRows(options.skip_bad_rows)
     meta = _meta(file) or {}
-    rows, origin_ns, epoch = _rows(file, bad, options)
+    own = str(meta.get("schema")).startswith(OWN_SCHEMA)
+    rows, origin_ns, epoch = _rows(file, bad, options, _epoch_of(meta, file.name) if own else None)
     identity = {"phases": {"warmup_s": 0}, "scheduler": {"block_size": _block_size(meta) or 1}}
     recording = Recording(Path(file.name), identity, [], rows, str(meta.get("schema")), None, None, {})
     seen, sampled = histories(recording)
@@ -86,7 +92,10 @@ def _import(file: InputFile, store: Path, options: Options) -> str:
                 "rows_left_out": bad.count,
                 "not_recorded": ["what a client saw: times of dispatch and of visible tokens"],
             },
-            qualification=[Check("rows_used", "fail" if bad.count else "pass", bad.words)],
+            qualification=[
+                Check("rows_used", "fail" if bad.count else "pass", bad.words),
+                *([passes_unbroken(rows)] if own else []),
+            ],
             profile_start_unix_ns=origin_ns if epoch else None,
         )
 
@@ -103,19 +112,50 @@ def _identity(meta: Mapping[str, Any]) -> Identity:
     return identity
 
 
-def _rows(file: InputFile, bad: BadRows, options: Options) -> tuple[list[dict[str, Any]], int, bool]:
-    """Scheduler calls in time order, seconds from the first start; the first start in ns; whether it is epoch time."""
+def _epoch_of(meta: Mapping[str, Any], name: str) -> int:
+    """What to add to the recorder's monotonic clock for epoch time, in nanoseconds.
+
+    Raises:
+        GapscopeError: its first row does not have both clocks.
+    """
+    if problem := problem_of(meta, {"mono_ns": COUNT, "wall_ns": COUNT}):
+        raise GapscopeError(f"{name} line 1: {problem}. The first row of the recording scheduler has both clocks.")
+    return int(meta["wall_ns"] - meta["mono_ns"])
+
+
+def _in_seconds(row: dict[str, Any], epoch_ns: int) -> str | None:
+    """Give a row of the recording scheduler its times in epoch seconds; what is wrong with it, or None."""
+    times = {name.replace("_epoch_s", "_ns"): name for name in _EPOCH}
+    leaving = list_of(tuple_of(TEXT, TEXT, COUNT, COUNT, COUNT, COUNT))
+    arriving = list_of(tuple_of(TEXT, COUNT, COUNT, COUNT))
+    lists = {"arrivals": arriving, "finished": leaving, "finished_before": leaving}
+    problem = problem_of(row, {**dict.fromkeys(times, COUNT), **lists})
+    if problem is None:
+        row |= {name: (row[given] + epoch_ns) / 1e9 for given, name in times.items()}
+        row["arrivals"] = [[name, (at + epoch_ns) / 1e9, *rest] for name, at, *rest in row["arrivals"]]
+        for name in ("finished", "finished_before"):
+            row[name] = [[*rest, (at + epoch_ns) / 1e9] for *rest, at in row[name]]
+        row["engine_iter"] = row.get("iter")
+    return problem
+
+
+def _rows(
+    file: InputFile, bad: BadRows, options: Options, epoch_ns: int | None
+) -> tuple[list[dict[str, Any]], int, bool]:
+    """Scheduler calls in time order, seconds from the first start; the first start in ns; whether it is epoch time.
+
+    ``epoch_ns`` is what makes epoch time of nanoseconds; None where the rows have seconds.
+    """
     rows: list[dict[str, Any]] = []
     known: set[int] = set()
     epoch = False
     for line, row in json_rows(file, bad):
         if row.get("kind") not in ("iter", "empty"):
             continue
+        problem = None if epoch_ns is None else _in_seconds(row, epoch_ns)
         if epoch_row := "t_start_epoch_s" in row:
-            problem = problem_of(row, _CLOCK)
+            problem = problem or problem_of(row, _CLOCK)
             row |= {} if problem else {name.replace("_epoch", ""): row[name] for name in _EPOCH}
-        else:
-            problem = None
         problem = problem or problem_of(row, SERVED_PASS)
         if not problem and row["iter"] in known:
             problem = f"iter {row['iter']} occurs a second time"

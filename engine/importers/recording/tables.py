@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine.bundle.schema import TABLES
-from engine.importers.recording.content import Contents
+from engine.importers.recording.content import Contents, play_id, primes
 from engine.importers.recording.files import Recording
 from engine.importers.recording.history import History
 
@@ -30,7 +30,7 @@ def _undictionaried(type_: pa.DataType) -> pa.DataType:
 
 def request_rows(recording: Recording, seen: Mapping[str, History], contents: Contents) -> Rows:
     """One row per request of the client, with what the engine says about it."""
-    by_turn = {(r["session_id"], r["turn"]): r["request_id"] for r in recording.requests}
+    by_turn = {(play_id(r), r["session_id"], r["turn"]): r["request_id"] for r in recording.requests if not primes(r)}
     talks = {t.conversation_id: t for play in contents.trace.plays for t in play.conversations}
     rows = []
     for r in recording.requests:
@@ -42,7 +42,7 @@ def request_rows(recording: Recording, seen: Mapping[str, History], contents: Co
         dispatched = recording.ns(r["dispatch_s"])
         spawned_by = None
         if talk is not None and talk.parent is not None and talk.after_turn is not None:
-            spawned_by = by_turn.get((talk.parent, talk.after_turn))
+            spawned_by = by_turn.get((play_id(r), talk.parent, talk.after_turn))
         error = r["error"]
         cached = r["cached_tokens"]
         if cached is None and first is not None:  # the client learns it only from a complete response
@@ -53,11 +53,11 @@ def request_rows(recording: Recording, seen: Mapping[str, History], contents: Co
                 "source_trace_id": r["root_session_id"],
                 "conversation_id": r["session_id"],
                 "turn_index": r["turn"],
-                "play_id": r["root_session_id"],
+                "play_id": play_id(r),
                 "lane": r["lane"],
                 "parent_request_id": spawned_by,
                 "agent_depth": None if talk is None else talk.depth,
-                "phase": "warmup" if dispatched < 0 else "profile",
+                "phase": "primer" if r["phase"] == "primer" else "warmup" if dispatched < 0 else "profile",
                 "status": r["status"],
                 "error_type": None if error is None else error.split(":")[0][:80],
                 "error_message": error,
@@ -144,6 +144,8 @@ def pass_rows(recording: Recording, sampled: Sequence[int | None], phase_at: Any
 
 def admission_rows(recording: Recording, seen: Mapping[str, History]) -> Rows:
     """One row per admission, first and again."""
+    size = recording.block_size
+    assert size is not None  # passes come with the settings of their scheduler
     return [
         {
             "request_id": name,
@@ -151,7 +153,7 @@ def admission_rows(recording: Recording, seen: Mapping[str, History]) -> Rows:
             "time_ns": recording.ns(a.time_s),
             "pass_index": a.pass_index,
             "cached_tokens": a.cached_tokens,
-            "hit_blocks": a.cached_tokens // recording.block_size,
+            "hit_blocks": a.cached_tokens // size,
             "is_readmission": a.again,
         }
         for name, history in seen.items()

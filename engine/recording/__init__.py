@@ -1,0 +1,1 @@
+"""Recording of real servers: what their clients see and what their schedulers do, as one run."""

@@ -1,0 +1,206 @@
+"""Plays a workload against a server in real time.
+
+What is sent when is decided by the client of the replay (:mod:`engine.workload`), on the machine's monotonic clock in
+place of a simulated one: lanes, think times, joins, cuts, phases and the end are the same rules because they are the
+same code.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.recording.client.answer import Answer
+from engine.recording.client.prompts import Prompt
+from engine.serving.contract import Finished, ServedRequest
+from engine.workload.client import Client
+from engine.workload.live import LiveConversation, LivePlay
+
+LONGEST_SLEEP_S = 0.25
+UNANSWERED = 32
+"""So many requests in a row without any response: the server is gone, and the rest of the trace would only burn."""
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that was sent and what came of it. Times are ns from the start of the load."""
+
+    index: int
+    request_id: str
+    talk: LiveConversation
+    turn: int
+    asked_tokens: int
+    scheduled_ns: int
+    prompt: Prompt
+    answer: Answer
+    primed: tuple[str, int] | None = None
+
+
+class Prompts(Protocol):
+    """Makes the prompts of plays in progress."""
+
+    def of(self, talk: LiveConversation, turn: int) -> Prompt:
+        """The prompt of a turn."""
+
+    def ended(self, talk: LiveConversation, turn: int, answer: Answer) -> None:
+        """A turn was answered."""
+
+    def over(self, live: LivePlay) -> None:
+        """Nothing more is sent of a play."""
+
+
+Sender = Callable[[str, Prompt, int], Awaitable[Answer]]
+"""Sends a request by its id, prompt and output tokens asked for; answers canceled when its task is."""
+
+
+class Load:
+    """One load on one server.
+
+    ``started_ns`` is when it began on the monotonic clock; ``exchanges`` are complete once :meth:`play` returned, in
+    the order in which requests ended. ``stop`` ends it early: what is in flight is canceled. ``server_gone`` is why it
+    ended by itself.
+
+    Args:
+        client: decides what is sent when.
+        prompts: makes what is sent.
+        send: sends it.
+        name: request ids are this and a number.
+        progress: is told the time on the client's clock, and how many requests are in flight and over.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        prompts: Prompts,
+        send: Sender,
+        name: str,
+        progress: Callable[[int, int, int], None] | None = None,
+    ) -> None:
+        self.exchanges: list[Exchange] = []
+        self.started_ns = 0
+        self.canceled_ns: int | None = None
+        self.ended_ns: int | None = None
+        self.stopped = self.server_gone = False
+        self._client = client
+        self._prompts = prompts
+        self._send = send
+        self._name = name
+        self._progress = progress
+        self._origin_ns = client.start_ns
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._plays: dict[int, LivePlay] = {}  # by lane
+        self._problem: BaseException | None = None
+        self._unanswered = 0
+        self._wake = asyncio.Event()
+
+    async def play(self) -> None:
+        """Play to the end: the trace or the phases are over, or :meth:`stop` was called."""
+        self.started_ns = time.monotonic_ns()
+        client = self._client
+        while not self.stopped and self._problem is None:
+            now = self._now()
+            for request in client.due(now):
+                self._start(request)
+            for index in client.aborts(now):
+                self._cancel(index)
+            upcoming = client.next_ns
+            if upcoming is None and not self._tasks:
+                break
+            if self._progress is not None:
+                self._progress(now, len(self._tasks), len(self.exchanges))
+            await self._sleep(upcoming)
+        for index in list(self._tasks):
+            self._cancel(index)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self.ended_ns = time.monotonic_ns()
+        if self._problem is not None:
+            raise self._problem
+
+    def stop(self) -> None:
+        """End it now."""
+        self.stopped = True
+        self._wake.set()
+
+    def _now(self) -> int:
+        return self._client_ns(time.monotonic_ns())
+
+    def _client_ns(self, monotonic_ns: int) -> int:
+        """A time on the client's clock, on which the profile starts at 0 (or the primers do)."""
+        return monotonic_ns - self.started_ns + self._origin_ns
+
+    async def _sleep(self, until_ns: int | None) -> None:
+        """Until then, or until a response ended."""
+        self._wake.clear()
+        if self.stopped:
+            return
+        most = LONGEST_SLEEP_S if until_ns is None else min(LONGEST_SLEEP_S, (until_ns - self._now()) / 1e9)
+        if most > 0:
+            try:
+                async with asyncio.timeout(most):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+
+    def _start(self, request: ServedRequest) -> None:
+        client, index = self._client, request.index
+        talk, turn = client.sent.conversation[index], client.sent.turn[index]
+        before = self._plays.get(talk.live.lane)
+        if before is not None and before is not talk.live:
+            self._prompts.over(before)
+        self._plays[talk.live.lane] = talk.live
+        exchange = Exchange(
+            index,
+            f"{self._name}-{index + 1:05d}",
+            talk,
+            turn,
+            request.output_tokens,
+            client.sent.scheduled_ns[index] - self._origin_ns,
+            self._prompts.of(talk, turn),
+            Answer(),
+            client.primed[index] if index < len(client.primed) else None,
+        )
+        task = asyncio.get_running_loop().create_task(self._exchange(exchange))
+        task.add_done_callback(self._done)
+        self._tasks[index] = task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._problem = task.exception()
+            self._wake.set()
+
+    def _cancel(self, index: int) -> None:
+        task = self._tasks.get(index)
+        if task is not None:
+            self.canceled_ns = self.canceled_ns or time.monotonic_ns()
+            task.cancel()
+
+    async def _exchange(self, exchange: Exchange) -> None:
+        exchange.answer = await self._send(exchange.request_id, exchange.prompt, exchange.asked_tokens)
+        del self._tasks[exchange.index]
+        self._follow(exchange, exchange.answer)
+        if exchange.answer.status != "canceled":
+            self._unanswered = 0 if exchange.answer.headers_ns is not None else self._unanswered + 1
+        if self._unanswered >= UNANSWERED:
+            self.server_gone = self.stopped = True
+        self.exchanges.append(exchange)
+        self._wake.set()
+
+    def _follow(self, exchange: Exchange, answer: Answer) -> None:
+        """Let the client decide what comes next; a response that ended past the cancel was canceled."""
+        client, index = self._client, exchange.index
+        if answer.status == "canceled":
+            return
+        if exchange.primed is None:
+            self._prompts.ended(exchange.talk, exchange.turn, answer)
+        end = self._client_ns(answer.end_ns)
+        if client.cancel_ns is not None and end > client.cancel_ns:
+            answer.status, answer.error = "canceled", None
+            if client.sent.end_ns[index] < 0:
+                client.finished(Finished(index, -1, end, end, 0))
+        elif answer.status == "ok":
+            client.finished(Finished(index, -1, end, end, 0))
+        else:
+            client.failed(index, end)

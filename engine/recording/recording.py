@@ -1,0 +1,191 @@
+"""One recording: a workload played against a server, with what the server's recorder wrote meanwhile, as a run."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from engine.bundle import slugify
+from engine.errors import GapscopeError
+from engine.importers import import_recording
+from engine.recording import account
+from engine.recording.client.lateness import Lateness
+from engine.recording.client.load import Load
+from engine.recording.client.prompts import ChatPrompts, TokenPrompts
+from engine.recording.client.requests import Asking
+from engine.recording.client.rows import request_row
+from engine.recording.client.sending import session
+from engine.recording.clocks import boot_id
+from engine.recording.endpoint import look_at, reset_cache
+from engine.recording.facts import client_facts, endpoint_facts
+from engine.recording.fits import check_fits
+from engine.recording.folder import write_client_half
+from engine.recording.join import check_rows, join
+from engine.recording.listeners import Listening
+from engine.recording.plan import Plan
+from engine.traces.prompts import TokenSource, load_played
+from engine.traces.tree import Trace
+from engine.workload.hash_ids import block_keys_of
+from engine.workload.primed import make_client
+
+FLUSH_S = 1.5
+"""After the load: until the server's recorder has written, and events have arrived."""
+NO_BLOCKS = 1 << 30
+"""Tokens of a block that is never full: a real server names its own."""
+Progress = Callable[[float | None, str], None]
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What came of it: the run, the folder of raw files where they were kept, and remarks for the user."""
+
+    run_id: str
+    raw: Path | None
+    remarks: list[str]
+
+
+def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
+    """Record a run into ``store``.
+
+    Raises:
+        GapscopeError: no server, another model, a trace that does not fit it, rows that are not there, a folder that
+            cannot be written, or an interrupt before the profile began.
+    """
+    trace, source = load_played(plan.trace, plan.read_as, plan.ids_from, plan.ids_below)
+    if plan.rows is not None:
+        check_rows(plan.rows)
+    folder, made = _new_folder(plan, store)
+    try:
+        identity, requests = asyncio.run(_record(plan, trace, source, folder, progress))
+        write_client_half(folder, identity, requests)
+    except BaseException:
+        _remove(folder, made)
+        raise
+    progress(None, "sealing")
+    try:
+        run_id = (
+            import_recording(folder, store, plan.trace, plan.title)
+            if plan.rows is None
+            else join(folder, plan.rows, store, plan.trace, title=plan.title)
+        )
+    except GapscopeError as error:
+        raise GapscopeError(f"{error} What was recorded lies in {folder} (`gapscope record join`).") from None
+    # Without the server's half that has yet to be laid under; aggregates are attached from where they lie.
+    keep = plan.raw is not None or plan.rows is None or bool(plan.published.fpm)
+    if not keep:
+        _remove(folder, made)
+    return Recorded(run_id, folder if keep else None, account.remarks(identity, requests))
+
+
+def _new_folder(plan: Plan, store: Path) -> tuple[Path, list[Path]]:
+    """An empty folder for the files, and which folders had to be made for that, the innermost first.
+
+    Raises:
+        GapscopeError: there is one already that holds something, or it cannot be made.
+    """
+    folder = plan.raw or store / "recordings" / slugify(plan.name)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise GapscopeError(f"{folder} is there already: give the recording another --name, or --raw an empty folder.")
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GapscopeError(f"The recording cannot be written to {folder}: {error.strerror or error}.") from error
+    return folder, made
+
+
+def _remove(folder: Path, made: Sequence[Path]) -> None:
+    """Take the files away, and the folders that were made for them, unless others use them by now."""
+    for path in folder.iterdir():
+        path.unlink()
+    with suppress(OSError):
+        for path in made:
+            path.rmdir()
+
+
+async def _record(
+    plan: Plan, trace: Trace, source: TokenSource, folder: Path, progress: Progress
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Play the load; returns the identity and the rows of the client's half."""
+    async with session(plan.timeout_s) as http:
+        endpoint = await look_at(http, plan.url, plan.model)
+        check_fits(trace, endpoint)
+        client = make_client(trace, plan.knobs, block_keys_of(trace, trace.hash_block_tokens or NO_BLOCKS))
+        asking = Asking(http, endpoint, plan.chat)
+        await asking.try_out(source)
+        with Listening(folder, plan.published) as listening:
+            reset = False if plan.keep_cache else await reset_cache(http, endpoint)
+            own = plan.knobs["arrivals"] != "concurrency"
+            prompts = ChatPrompts(source) if plan.chat else TokenPrompts(source, own)
+            load = Load(client, prompts, asking.send, asking.tag(plan.name), partial(_show, progress, plan.knobs))
+            lateness = Lateness()
+            wall_ns, mono_ns, busy = time.time_ns(), time.monotonic_ns(), os.getloadavg()
+            with _interrupts(load):
+                lateness.start()
+                await load.play()
+            late = lateness.end()
+            progress(None, "waiting for the server's rows")
+            await asyncio.sleep(FLUSH_S if plan.rows or plan.published else 0)
+        began_ns = account.profile_start_ns(client)
+        if load.stopped and (began_ns is None or (load.ended_ns or 0) - load.started_ns < began_ns):
+            why = "The server was gone" if load.server_gone else "Interrupted"
+            raise GapscopeError(f"{why} before the profile began: nothing was written.")
+        assert began_ns is not None
+        rows = [request_row(one, load.started_ns, began_ns / 1e9) for one in load.exchanges if one.answer.dispatched_ns]
+        rows.sort(key=lambda row: row["dispatch_s"])
+    identity = {
+        "run": plan.name,
+        "measured": True,
+        **endpoint_facts(endpoint),
+        "workload": account.workload(plan, trace, source, client, asking.sampling, own),
+        "phases": account.phases(plan, began_ns, load, reset),
+        "client": {**client_facts(), **late},
+        "clock": {
+            "origin": "t0 = start of the load; all *_s are seconds since then on CLOCK_MONOTONIC of the client",
+            "t0_unix_ns": wall_ns + load.started_ns - mono_ns,
+            "t0_mono_ns": load.started_ns,
+            "boot_id": boot_id(),
+        },
+        "end": account.end(client, load),
+    }
+    if endpoint.is_local:
+        identity["machine_load"] = {"load_before": busy, "load_after": os.getloadavg()}
+    if listening.words:
+        identity["listeners"] = listening.words
+    return identity, rows
+
+
+def _show(progress: Progress, knobs: Mapping[str, Any], now_ns: int, in_flight: int, over: int) -> None:
+    whole = knobs["warmup_s"] + knobs["duration_s"]
+    share = (now_ns / 1e9 + knobs["warmup_s"]) / whole if knobs["duration_s"] else None
+    progress(share, f"{now_ns / 1e9:,.0f} s, {in_flight} in flight, {over:,} over")
+
+
+@contextmanager
+def _interrupts(load: Load) -> Iterator[None]:
+    """Ctrl-C ends the load; what was recorded is kept. A second one ends the program."""
+    loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
+
+    def interrupt() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+        load.stop()
+
+    try:
+        loop.add_signal_handler(signal.SIGINT, interrupt)
+    except (ValueError, RuntimeError, NotImplementedError):  # not in the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)

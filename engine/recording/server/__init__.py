@@ -1,0 +1,1 @@
+"""What runs at the server, or beside it: the scheduler that records passes, and listeners to what engines publish."""
