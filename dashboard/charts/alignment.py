@@ -12,7 +12,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare.align import WORDS, Alignment, Check, Rung
 from dashboard.frame import Frame
-from dashboard.render_align import figure, says, unit_of, verdict_of
+from dashboard.render.align import figure, says, unit_of, verdict_of
 
 RUNGS = [
     Column("rung", "Rung", "%d", pinned=True, width=50),

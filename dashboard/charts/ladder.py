@@ -12,8 +12,8 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.ladder_steps import DEFINITION, label, over
 from dashboard.compare.climb import Climb
-from dashboard.render import shown_unit
-from dashboard.render_ladder import cell, name_of, signed
+from dashboard.render.ladder import cell, name_of, signed
+from dashboard.render.tables import shown_unit
 from dashboard.store import Store
 from engine.ladder.rungs import RUNGS
 

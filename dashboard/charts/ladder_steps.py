@@ -16,8 +16,8 @@ from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Key
 from dashboard.metrics import METRICS
 from dashboard.queries.totals import totals
-from dashboard.render import shown_unit
-from dashboard.render_ladder import cell, name_of
+from dashboard.render.ladder import cell, name_of
+from dashboard.render.tables import shown_unit
 from dashboard.samples import sample
 from dashboard.store import Store
 

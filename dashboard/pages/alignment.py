@@ -10,7 +10,7 @@ from dashboard.compare.align.memory import deployment_named
 from dashboard.compare.align.reproduce import problem
 from dashboard.frame import escape
 from dashboard.jobs import again as again_jobs
-from dashboard.render_align import NOT_YET, says
+from dashboard.render.align import NOT_YET, says
 from engine.deployment import model_names, part_names, preset_folders
 from engine.deployment.engine_log import read_memory_log
 from engine.deployment.kept_log import keep_memory_log

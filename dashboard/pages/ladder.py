@@ -13,7 +13,7 @@ from dashboard.compare.numbers import Key
 from dashboard.frame import escape
 from dashboard.jobs import ladder as ladder_jobs
 from dashboard.queries.parity import checks
-from dashboard.render_ladder import doubts, name_of, sentences
+from dashboard.render.ladder import doubts, name_of, sentences
 from engine.ladder.rungs import PARITY_RUNG
 
 frame, store, roots = widgets.frame("ladder"), widgets.store(), widgets.roots()

@@ -16,7 +16,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.embedded import figure_json, jsonable, library, script_json
 from dashboard.charts.image import plain_strip
 from dashboard.frame import Side, strip_lines
-from dashboard.render import comparison_json
+from dashboard.render.comparison import comparison_json
 from dashboard.report.contents import Part, Report, Section
 from dashboard.sharing.plain import shown
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from dashboard.frame import escape
-from dashboard.render import grid
+from dashboard.render.tables import grid
 from dashboard.saved.book import SavedView, Views
 from dashboard.view import PAGES
 from engine.errors import GapscopeError

@@ -13,7 +13,7 @@ from small_runs import MS, SAMPLES, a_pass, identity, request, sample_id, write
 from dashboard.cli import main
 from dashboard.compare.align import Alignment, Check, Presets, align
 from dashboard.compare.align.values import held, verdict_of
-from dashboard.render_align import alignment_text
+from dashboard.render.align import alignment_text
 from dashboard.store import Store
 from engine.deployment.engine_log import read_memory_log
 from engine.deployment.kept_log import keep_memory_log

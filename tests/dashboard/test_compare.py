@@ -19,7 +19,7 @@ from dashboard.compare.rows import Row, State
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import cohort
 from dashboard.queries.identity import repeats
-from dashboard.render import comparison_text
+from dashboard.render.comparison import comparison_text
 from dashboard.samples import Sample, statistic
 from dashboard.store import Store
 from engine.bundle import Check, replay_lineage

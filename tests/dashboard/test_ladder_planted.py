@@ -14,7 +14,7 @@ from planted import planted_store
 from dashboard.compare.climb import Climb
 from dashboard.compare.ladder import climb
 from dashboard.compare.numbers import Key
-from dashboard.render_ladder import sentences
+from dashboard.render.ladder import sentences
 from dashboard.store import Store
 from engine.bundle import find_bundle
 from engine.ladder import build_ladder

@@ -17,7 +17,7 @@ from dashboard.compare.ladder import KEYS, base_of, climb, rungs_of
 from dashboard.compare.numbers import Key
 from dashboard.jobs import what_if
 from dashboard.metrics import LADDER_NUMBERS
-from dashboard.render_ladder import ladder_text, sentences
+from dashboard.render.ladder import ladder_text, sentences
 from dashboard.store import Store
 from engine.ladder.rungs import RUNGS
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from dashboard.compare import LABELS
 from dashboard.compare.align import WORDS, Alignment, Check, Rung
-from dashboard.render import NOTHING, grid
+from dashboard.render.tables import NOTHING, grid
 
 NOT_YET = "not to be read yet"
 RUNG_HEAD = ("rung", "name", "verdict", "what")

@@ -1,42 +1,17 @@
-"""A comparison and a catalogue as text: table, Markdown, JSON. The same numbers as the pages, laid out once."""
+"""A comparison as text: table, Markdown, JSON. The same numbers as the pages, laid out once."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Sequence
 from typing import Any
 
-from dashboard.catalogue import RunEntry
 from dashboard.compare import LABELS, Comparison, judged
 from dashboard.compare.claim import PLACES
 from dashboard.compare.numbers import Number
 from dashboard.compare.rows import Row, nearly_equal
-from dashboard.render_parts import PARTS_HEAD, decomposition_json, parts_notes, parts_rows
-
-NOTHING = "–"
-
-_SHOWN: dict[str, tuple[str, float, int]] = {
-    "ms": ("ms", 1, 2),
-    "1/s": ("1/s", 1, 3),
-    "tok/s": ("tok/s", 1, 1),
-    "share": ("%", 100, 2),
-    "count": ("count", 1, 0),
-    "requests": ("requests", 1, 2),
-    "tokens": ("tokens", 1, 1),
-}
-"""Of each unit: what the column says, the factor, the decimals."""
-
-
-def shown_unit(unit: str) -> str:
-    """The unit as a table names it."""
-    return _SHOWN[unit][0]
-
-
-def shown_value(value: float | None, unit: str) -> str:
-    """A value in fixed decimals, without its unit."""
-    _, factor, decimals = _SHOWN[unit]
-    return NOTHING if value is None else f"{value * factor:,.{decimals}f}"
+from dashboard.render.parts import PARTS_HEAD, decomposition_json, parts_notes, parts_rows
+from dashboard.render.tables import NOTHING, grid, section, shown_unit, shown_value
 
 
 def shown_gap(row: Row) -> str:
@@ -71,44 +46,6 @@ def reproduce(comparison: Comparison) -> str:
 
 
 HEAD = ("metric", "statistic", "unit", "measured", "replay", "gap", "noise", "n measured", "n replay", "state")
-_LEFT = {
-    "metric",
-    "name",
-    "check",
-    "detail",
-    "file",
-    "sha256",
-    "what",
-    "value",
-    "taken from the measurement",
-    "statistic",
-    "unit",
-    "state",
-    "phase",
-    "gate",
-    "verdict",
-    "reason",
-    "run",
-    "kind",
-    "side",
-    "part",
-    "tool",
-    "id",
-    "page",
-    "note",
-    "saved",
-    "link",
-    "definition",
-    "rule",
-    "source",
-    "rate",
-    "beside the first run",
-    "the tool's words",
-    "the gap",
-    "front",
-    "contract",
-    "why",
-}
 
 
 def _places(comparison: Comparison) -> tuple[str, str]:
@@ -142,23 +79,6 @@ def cells(row: Row) -> tuple[str, ...]:
 def _state_of(row: Row) -> str:
     """The state; where it rests on no noise, or on a gap too small to be shown, that is said."""
     return judged(row) if row.noise is None or nearly_equal(row) else row.state
-
-
-def grid(head: Sequence[str], rows: Sequence[Sequence[str]], markdown: bool = False) -> str:
-    """Aligned columns, or a Markdown table; text to the left, numbers to the right."""
-    left = [name in _LEFT for name in head]
-    if markdown:
-        lines = ["| " + " | ".join(head) + " |", "|" + "|".join("---" if side else "---:" for side in left) + "|"]
-        return "\n".join(lines + ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows])
-    widths = [max(len(line[i]) for line in (head, *rows)) for i in range(len(head))]
-    lines = []
-    for line in (head, tuple("-" * width for width in widths), *rows):
-        parts = [
-            cell.ljust(width) if side else cell.rjust(width)
-            for cell, width, side in zip(line, widths, left, strict=True)
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)
 
 
 def _ledger(comparison: Comparison, markdown: bool) -> str:
@@ -223,21 +143,17 @@ def comparison_text(comparison: Comparison, form: str) -> str:
     head += [""] * markdown + [bullet + fact for fact in _facts(comparison)]
     parts = ["\n".join(head)]
     if comparison.warnings:
-        parts.append(_section(title, "Warnings", [bullet + w.text for w in comparison.warnings]))
+        parts.append(section(title, "Warnings", [bullet + w.text for w in comparison.warnings]))
     if comparison.gates:
-        parts.append(_section(title, "Gates", [_gates(comparison, markdown)]))
+        parts.append(section(title, "Gates", [_gates(comparison, markdown)]))
     parts.append(rows)
-    parts.append(_section(title, "Parts of the gaps of the means", _parts(comparison, markdown)))
-    parts.append(_section(title, "Cohort", [_ledger(comparison, markdown)]))
-    parts.append(_section(title, "Consistency", [bullet + line for line in _consistency(comparison)]))
-    parts.append(_section(title, "Claim", [bullet + sentence for sentence in comparison.claim]))
+    parts.append(section(title, "Parts of the gaps of the means", _parts(comparison, markdown)))
+    parts.append(section(title, "Cohort", [_ledger(comparison, markdown)]))
+    parts.append(section(title, "Consistency", [bullet + line for line in _consistency(comparison)]))
+    parts.append(section(title, "Claim", [bullet + sentence for sentence in comparison.claim]))
     command = reproduce(comparison)
     parts.append(f"    {command}" if markdown else f"again: {command}")
     return "\n\n".join(parts)
-
-
-def _section(mark: str, name: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"{mark}{name}", *([""] if mark else []), *lines])
 
 
 def _number(found: Number) -> dict[str, Any]:
@@ -328,54 +244,4 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
         "repeats": list(comparison.repeats),
         "claim": list(comparison.claim),
         "command": reproduce(comparison),
-    }
-
-
-def runs_text(entries: Sequence[RunEntry], form: str) -> str:
-    """The catalogue as ``table``, ``markdown`` or ``json``."""
-    if form == "json":
-        return json.dumps([_run_json(entry) for entry in entries], indent=1, ensure_ascii=False)
-    head = ("run", "kind", "requests", "profile s", "checks", "state")
-    rows = [
-        (
-            entry.run_id,
-            entry.kind or NOTHING,
-            NOTHING if entry.requests is None else f"{entry.requests:,}",
-            NOTHING if entry.duration_ns is None else f"{entry.duration_ns * 1e-9:,.1f}",
-            entry.light,
-            _state(entry),
-        )
-        for entry in entries
-    ]
-    return grid(head, rows, form == "markdown")
-
-
-def _state(entry: RunEntry) -> str:
-    """What became of a run, in words: its files first, then what failed of its checks."""
-    if entry.problem or entry.state != "ok":
-        return entry.problem or entry.state
-    state = "ok" if entry.verified else "ok by size, digests not looked at"
-    if not entry.failed:
-        return state
-    first, more = entry.failed[0], len(entry.failed) - 1
-    return f"{state}; failed {first.check}: {first.detail}" + (f" (and {more} more)" if more else "")
-
-
-def _run_json(entry: RunEntry) -> dict[str, Any]:
-    return {
-        "run_id": entry.run_id,
-        "kind": entry.kind,
-        "title": entry.title,
-        "model": entry.model,
-        "hardware": entry.hardware,
-        "engine": entry.engine,
-        "created_unix_ns": entry.created_unix_ns,
-        "requests": entry.requests,
-        "passes": entry.passes,
-        "duration_ns": entry.duration_ns,
-        "checks": entry.light,
-        "failed_checks": [{"check": check.check, "detail": check.detail} for check in entry.failed],
-        "state": entry.state,
-        "verified": entry.verified,
-        "problem": entry.problem,
     }

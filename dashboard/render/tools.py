@@ -13,7 +13,7 @@ from dashboard.compare.tool_runs import classes
 from dashboard.compare.tools import RATES, STATISTICS, Cell, SideBySide
 from dashboard.metrics import MEASURES, METRICS, Window
 from dashboard.queries.outcomes import OUTCOMES
-from dashboard.render import NOTHING, grid, shown_unit, shown_value
+from dashboard.render.tables import NOTHING, grid, shown_unit, shown_value
 
 Rows = list[tuple[str, ...]]
 

@@ -9,7 +9,7 @@ from typing import Any
 from dashboard.compare.climb import Change, Climb, Gap, Setting, Step
 from dashboard.compare.numbers import Key
 from dashboard.metrics import LADDER_NUMBERS
-from dashboard.render import NOTHING, grid, shown_unit, shown_value
+from dashboard.render.tables import NOTHING, grid, shown_unit, shown_value
 from engine.ladder.rungs import PARITY_RUNG, RUNGS
 
 SUMMED_UP = (

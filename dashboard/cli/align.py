@@ -71,7 +71,7 @@ def run_align(arguments: argparse.Namespace) -> int:
     """``gapscope align``."""
     from dashboard.compare.align import Presets, align
     from dashboard.metrics import Estimator, Population
-    from dashboard.render_align import alignment_text
+    from dashboard.render.align import alignment_text
     from dashboard.store import Store
     from engine.cli.ladder import only_replay
     from engine.cli.shared import sound_run

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dashboard.cli_scope import add_scope
+from dashboard.cli.scope import add_scope
 from engine.cli.main import store_options, stores_of
 from engine.errors import GapscopeError
 

@@ -10,7 +10,8 @@ from typing import Any
 from dashboard.compare import LABELS, Comparison
 from dashboard.compare.nearest import REPEAT_LABELS, Nearest, nearest, nearest_claim
 from dashboard.compare.rows import Row
-from dashboard.render import comparison_json, grid, reproduce, shown_gap, shown_noise, shown_unit, shown_value
+from dashboard.render.comparison import comparison_json, reproduce, shown_gap, shown_noise
+from dashboard.render.tables import grid, section, shown_unit, shown_value
 
 
 def comparisons_text(found: Sequence[Comparison], form: str) -> str:
@@ -29,12 +30,12 @@ def comparisons_text(found: Sequence[Comparison], form: str) -> str:
     parts.append(_numbers(found, names, closest, markdown))
     if closest:
         parts.append(
-            _section(title, "Nearer to the measured run", [bullet + said for said in nearest_claim(names, closest)])
+            section(title, "Nearer to the measured run", [bullet + said for said in nearest_claim(names, closest)])
         )
     for name, one in zip(names, found, strict=True):
         said = [*one.claim, *(f"warning: {warning.text}" for warning in one.warnings)]
         said += [f"gate {r.gate.text}: {r.verdict}, {r.reason}" for r in one.gates]
-        parts.append(_section(title, name, [bullet + sentence for sentence in said]))
+        parts.append(section(title, name, [bullet + sentence for sentence in said]))
     command = again(found)
     parts.append(f"    {command}" if markdown else f"again: {command}")
     return "\n\n".join(parts)
@@ -82,10 +83,6 @@ def _numbers(found: Sequence[Comparison], names: Sequence[str], closest: Sequenc
 def _cells(row: Row, own: bool) -> list[str]:
     measured = [shown_value(row.measured.value, row.key.unit)] if own else []
     return [*measured, shown_value(row.replay.value, row.key.unit), shown_gap(row), row.state, f"{row.replay.n:,}"]
-
-
-def _section(mark: str, name: str, lines: Sequence[str]) -> str:
-    return "\n".join([f"{mark}{name}", *([""] if mark else []), *lines])
 
 
 def comparisons_json(found: Sequence[Comparison], closest: Sequence[Nearest]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Number
 from dashboard.metrics import SWEEP_NUMBERS
-from dashboard.render import NOTHING, grid, shown_unit, shown_value
+from dashboard.render.tables import NOTHING, grid, shown_unit, shown_value
 from dashboard.store import Store
 from dashboard.sweeps.effects import Effect, by_knob
 from dashboard.sweeps.numbers import Played, Scope, front

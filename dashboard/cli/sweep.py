@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dashboard.cli_scope import add_scope
+from dashboard.cli.scope import add_scope
 from engine.cli import main as engine_cli
 from engine.errors import GapscopeError
 
@@ -82,7 +82,7 @@ def _parser(commands: Any, name: str, summary: str, epilog: str) -> argparse.Arg
 
 def run_sweep(arguments: argparse.Namespace) -> int:
     """``gapscope sweep``."""
-    from dashboard.render_sweep import sweep_text
+    from dashboard.render.sweep import sweep_text
     from dashboard.sweeps.plan import parse_axis, parse_changes, points
 
     asked = _Asked(arguments)
@@ -102,7 +102,7 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 
 def run_sensitivity(arguments: argparse.Namespace) -> int:
     """``gapscope sensitivity``."""
-    from dashboard.render_sweep import sensitivity_text
+    from dashboard.render.sweep import sensitivity_text
     from dashboard.sweeps.effects import effect, spread_of
     from dashboard.sweeps.plan import parse_changes, point
     from dashboard.sweeps.steps import USUAL, steps

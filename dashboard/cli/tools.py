@@ -42,7 +42,7 @@ def run_tools(arguments: argparse.Namespace) -> int:
     """``gapscope tools``."""
     from dashboard.compare.tools import side_by_side
     from dashboard.metrics import Estimator, Population, Window
-    from dashboard.render_tools import tools_text
+    from dashboard.render.tools import tools_text
     from dashboard.store import Store
 
     store = Store(engine_cli.stores_of(arguments))

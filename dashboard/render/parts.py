@@ -6,8 +6,8 @@ from typing import Any
 
 from dashboard.compare import Comparison, judged
 from dashboard.compare.decomposition import Decomposition, Part
+from dashboard.render.tables import NOTHING
 
-NOTHING = "–"
 PARTS_HEAD = ("metric", "part", "ms", "share of gap", "noise, ms", "state")
 
 
