@@ -134,15 +134,6 @@ def say_absent(page: str) -> None:
         st.error(escape(problem))
 
 
-SECTIONS: dict[str, tuple[str, ...]] = {
-    "Runs": ("runs",),
-    "Compare": ("verdict", "identity", "source", "cohort", "percentiles", "repeats", "tools"),
-    "Mechanism": ("passes", "timing", "coverage", "cache_events", "boundaries", "request", "ladder", "alignment"),
-    "Explore": ("what_if", "sweep", "sensitivity", "ledger"),
-    "Share": ("report",),
-}
-
-
 def navigation() -> Any:
     """Declare the pages; the one that is asked for. Without icons: those of pages are fetched from a CDN.
 
@@ -156,7 +147,7 @@ def navigation() -> Any:
     )
     pages: dict[str, list[Any]] = {
         section: [listed if name == view.DEFAULT_PAGE else _page(name, False) for name in names]
-        for section, names in SECTIONS.items()
+        for section, names in view.SECTIONS.items()
     }
     pages["Runs"].append(other)
     return st.navigation(pages)

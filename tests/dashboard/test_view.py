@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard import view
-from dashboard.link_versions import spelled_out
 from dashboard.view import PAGES, PARAMS, SHARED, Param, View, from_link, from_query, params_of
+from dashboard.view.versions import spelled_out
 from engine.errors import GapscopeError
 
 SOURCES = ["analytic:h100-sxm", "anchor:fpm_sweep", "table:qwen3#2", "anchor:a.b"]
@@ -90,7 +90,7 @@ def test_a_link_of_the_present_version_is_written_as_it_is_kept() -> None:
 
 
 def test_a_default_changes_only_with_a_version() -> None:
-    """A parameter that is new joins the table; one that changed needs a version (dashboard/link_versions.py)."""
+    """A parameter that is new joins the table; one that changed needs a version (dashboard/view/versions.py)."""
     frozen = view.DEFAULTS[view.VERSION]
     present = {p.name: list(p.default) if p.type is list else p.default for p in PARAMS.values() if not p.by_data}
     assert present == frozen
@@ -98,7 +98,7 @@ def test_a_default_changes_only_with_a_version() -> None:
 
 def test_what_has_a_default_of_its_own_on_a_page_is_always_in_a_link() -> None:
     """A control whose default is chosen from the data says its value: another store would choose another."""
-    folder = Path(view.__file__).parent
+    folder = Path(view.__file__).parents[1]
     calls = [
         node
         for path in folder.rglob("*.py")
@@ -116,7 +116,7 @@ def test_what_has_a_default_of_its_own_on_a_page_is_always_in_a_link() -> None:
 
 def test_spelled_out_defaults_hold_a_link_when_a_default_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     changed = view.DEFAULTS[2] | {"est": "nearest_rank", "kind": ["measured"]}
-    monkeypatch.setattr(view, "VERSION", 3)
+    monkeypatch.setattr("dashboard.view.link.VERSION", 3)
     monkeypatch.setitem(view.DEFAULTS, 3, changed)
     monkeypatch.setitem(view.UPGRADERS, 2, spelled_out(2))
     monkeypatch.setitem(PARAMS, "est", replace(PARAMS["est"], default="nearest_rank"))
@@ -160,8 +160,8 @@ def test_upgraders_run_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> N
     def second(query: dict[str, list[str]]) -> dict[str, list[str]]:
         return {**query, "phase": ["warm-up" if text == "warm" else text for text in query.get("phase", ["profile"])]}
 
-    monkeypatch.setattr(view, "VERSION", 3)
-    monkeypatch.setattr(view, "UPGRADERS", {1: first, 2: second})
+    monkeypatch.setattr("dashboard.view.link.VERSION", 3)
+    monkeypatch.setattr("dashboard.view.link.UPGRADERS", {1: first, 2: second})
     shown = from_query("verdict", {"v": ["1"], "measured": [M], "phase": ["warm"]})
     assert (shown["m"], shown["phase"]) == (M, "warmup")
     assert from_query("verdict", {"v": ["3"], "phase": ["warm"]})["phase"] == "profile"

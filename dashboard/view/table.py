@@ -1,136 +1,24 @@
-"""What is looked at: one table of view parameters, and the link that restores a view.
-
-Widgets read name, default and choices from :data:`PARAMS`; the address bar and the permalink use the same names. The
-permalink says its version and what differs from the defaults of that version, which are frozen in
-:mod:`dashboard.link_versions`, so that a changed default cannot change what an old link shows. A link names runs by
-their content id and never by a path.
-"""
+"""The table of view parameters: widgets read name, default and choices from it, links use the same names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from dashboard import metrics
-from dashboard.link_versions import DEFAULTS, UPGRADERS, VERSION
 from dashboard.sweeps.plan import SWEPT
+from dashboard.view.pages import REPLAYING
+from dashboard.view.params import SHARED, Param
 from engine import knobs
 from engine.bundle.manifest import RUN_ID
-from engine.errors import GapscopeError
 
 MAX_REPLAYS = 4
 KNOB_PREFIX = "k_"
-SHARED = "shared"
-
-
-@dataclass(frozen=True)
-class Param:
-    """One parameter of a view. ``owner`` is :data:`SHARED` or the page that alone uses it."""
-
-    name: str
-    type: type
-    default: Any
-    owner: str
-    label: str
-    choices: tuple[str, ...] = ()
-    help: str = ""
-    words: Mapping[str, str] = field(default_factory=dict)  # how a choice reads on screen
-    low: float | None = None
-    high: float | None = None  # of a list: how many it may hold
-    pattern: re.Pattern[str] | None = None
-    also: tuple[str, ...] = ()  # further pages that use it
-    by_data: bool = False  # its default depends on the runs, so a link says it wherever it is on screen
-
-    def say(self, choice: str) -> str:
-        """The words of a choice."""
-        return self.words.get(choice, choice)
-
-    def parse(self, texts: Sequence[str]) -> Any:
-        """The value of the texts of a link.
-
-        Raises:
-            ValueError: not of the type, outside the range, or not one of the choices.
-        """
-        if self.type is list:
-            found = [self._one(text) for text in texts if text]
-            return found[: int(self.high)] if self.high else found
-        return self._one(texts[-1])
-
-    def _one(self, text: str) -> Any:
-        value: Any = text
-        if self.type is bool:
-            if text.lower() not in ("true", "false"):
-                raise ValueError(text)
-            return text.lower() == "true"
-        if self.type in (int, float):
-            value = _whole(text) if self.type is int else float(text)
-            if (self.low is not None and value < self.low) or (self.high is not None and value > self.high):
-                raise ValueError(text)
-            return value
-        if self.choices:
-            text = value = next((choice for choice in self.choices if text in (choice, self.say(choice))), "")
-            if not text:
-                raise ValueError(text)
-        if self.pattern and text and not self.pattern.fullmatch(text):
-            raise ValueError(text)
-        return value
-
-    def texts(self, value: Any) -> list[str]:
-        """How a value stands in a link: a choice by its words, which is what the address bar shows as well."""
-        if self.type is list:
-            return [self.say(str(one)) for one in value] or [""]  # empty on purpose, not absent
-        if self.type is bool:
-            return ["true" if value else "false"]
-        if self.type is float:
-            return [f"{value:g}" if float(f"{value:g}") == value else repr(float(value))]
-        return [self.say(str(value))]
-
-
-def _whole(text: str) -> int:
-    """A whole number, also in the spellings that a control takes, as ``1e3`` or ``8.0``."""
-    if text.strip().lstrip("+-").isdecimal():
-        return int(text)
-    if not float(text).is_integer():
-        raise ValueError(text)
-    return int(float(text))
-
 
 PRESET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*(/[A-Za-z0-9][A-Za-z0-9._+-]*){0,2}")
 """A preset, or an anchor of a store: a name, never a path out of it."""
 SOURCE_NAME = re.compile(rf"(analytic|anchor|table):{PRESET_NAME.pattern}(#[0-9]+)?")
 
-DEFAULT_PAGE = "verdict"
-REPLAYING = ("what_if", "sweep", "sensitivity")
-"""Pages that replay a run with other knobs."""
 SPACED = "A list such as 4,8,16, or from:to:steps such as 1024:8192:4; with :log at its end by equal factors"
-PAGES: dict[str, str] = {
-    "runs": "Runs",
-    "verdict": "Verdict",
-    "identity": "Identity",
-    "source": "Source",
-    "cohort": "Cohort",
-    "percentiles": "Percentiles",
-    "repeats": "Repeats",
-    "tools": "Cross-tool",
-    "passes": "Passes",
-    "timing": "Timing",
-    "coverage": "Coverage",
-    "cache_events": "Cache events",
-    "ladder": "Ladder",
-    "alignment": "Alignment",
-    "boundaries": "Boundaries",
-    "request": "Request",
-    "what_if": "What-if",
-    "sweep": "Sweep",
-    "sensitivity": "Sensitivity",
-    "ledger": "Ledger",
-    "report": "Report",
-}
-"""Pages by their name in the address bar."""
-
 _RUNG_WORDS = {
     "1": "1 Reproduce",
     "2": "2 Arithmetic",
@@ -494,123 +382,6 @@ def _knob_params() -> tuple[Param, ...]:
 PARAMS: dict[str, Param] = {param.name: param for param in (*_TABLE, *_knob_params())}
 
 
-@dataclass(frozen=True)
-class View:
-    """A page and the values of its parameters; a parameter that is absent has its default."""
-
-    page: str
-    values: Mapping[str, Any] = field(default_factory=dict)
-    ignored: tuple[str, ...] = ()  # values of the link that could not be used, in words
-
-    def __getitem__(self, name: str) -> Any:
-        return self.values.get(name, PARAMS[name].default)
-
-    def query(self) -> list[tuple[str, str]]:
-        """The version, and every value of the page that differs from the frozen defaults of that version."""
-        pairs = [("v", str(VERSION))]
-        frozen = DEFAULTS[VERSION]
-        for param in params_of(self.page):
-            if param.name not in self.values:
-                continue
-            texts = param.texts(self.values[param.name])
-            if param.name not in frozen or texts != param.texts(frozen[param.name]):
-                pairs += [(param.name, text) for text in texts]
-        return pairs
-
-    @property
-    def runs(self) -> dict[str, list[str]]:
-        """The runs that the view names, by the label of the parameter that does."""
-        found: dict[str, list[str]] = {}
-        for param in params_of(self.page):
-            value = self[param.name]
-            if param.pattern is RUN_ID or param.name == "fit":
-                named = [text.partition(":")[0] for text in (value if param.type is list else [value]) if text]
-                found |= {param.label: named} if named else {}
-        return found
-
-    def link(self, base: str = "") -> str:
-        """The permalink: ``base`` is scheme, host and port."""
-        page = "" if self.page == DEFAULT_PAGE else self.page  # the default page lives at the root
-        return f"{base.rstrip('/')}/{page}?{urlencode(self.query())}"
-
-
 def params_of(page: str) -> list[Param]:
     """The parameters that a page shows: the shared ones first."""
     return [param for param in PARAMS.values() if param.owner in (SHARED, page) or page in param.also]
-
-
-def turn_key(conversation: str, turn: int, again: int = 0) -> str:
-    """The name of a source-turn in a link: ``s0003/2``; ``s0003#1/2`` when the same one is sent for the second time.
-
-    ``again`` counts how often the run sent it before. A request without conversation or turn is ``=`` and its id;
-    the column ``turn`` of requests (``queries/_turn.sql``) holds the same names.
-    """
-    return f"{conversation}{f'#{again}' if again else ''}/{turn}"
-
-
-def upgrade(query: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
-    """The query of a link, brought to the present version.
-
-    Raises:
-        GapscopeError: the version is no number, or newer than this program knows.
-    """
-    found = {name: list(texts) for name, texts in query.items()}
-    text = (found.pop("v", None) or [str(VERSION)])[-1]
-    if not text.isdecimal() or int(text) < 1:
-        raise GapscopeError(f"This link says version {text[:20]!r}: expected a whole number from 1 to {VERSION}.")
-    version = int(text)
-    if version > VERSION:
-        raise GapscopeError(
-            f"This link has version {version}, and this gapscope knows links up to version {VERSION}. "
-            "Update gapscope to open it."
-        )
-    for step in range(version, VERSION):
-        found = UPGRADERS[step](found)
-    return found
-
-
-def from_query(page: str, query: Mapping[str, Sequence[str]]) -> View:
-    """The view of a link. Unknown parameters and unusable values are left out and named in ``ignored``.
-
-    Raises:
-        GapscopeError: no such page, or a version that cannot be read.
-    """
-    page = page.strip("/") or DEFAULT_PAGE
-    if page not in PAGES:
-        raise GapscopeError(f"There is no page {page!r}: expected one of {', '.join(PAGES)}.")
-    values: dict[str, Any] = {}
-    ignored: list[str] = []
-    owned = {param.name for param in params_of(page)}
-    for name, texts in upgrade(query).items():
-        if name not in owned:
-            if name not in PARAMS:
-                ignored.append(f"{name}: not a parameter")
-            continue
-        try:
-            values[name] = PARAMS[name].parse(texts)
-        except ValueError:
-            ignored.append(f"{name}={texts[-1]}: not a value of {PARAMS[name].label!r}")
-    return View(page, values, tuple(ignored))
-
-
-def from_link(link: str) -> View:
-    """The view of a whole link."""
-    parts = urlsplit(link)
-    query: dict[str, list[str]] = {}
-    for name, text in parse_qsl(parts.query, keep_blank_values=True):
-        query.setdefault(name, []).append(text)
-    return from_query(parts.path, query)
-
-
-def saved_view(link: str) -> str:
-    """What is kept of the permalink of a view: ``page?query``, as a permalink has them, without host and port.
-
-    Raises:
-        GapscopeError: no such page, a version that is not known, values that cannot be used, or no run named.
-    """
-    shown = from_link(link.strip())
-    if shown.ignored:
-        raise GapscopeError(f"Parts of this link cannot be used: {'; '.join(shown.ignored)}. Copy it from Link.")
-    if not shown["m"]:
-        raise GapscopeError("This link names no measured run, so it would not show the same again: copy it from Link.")
-    return f"{shown.page}?{urlencode(shown.query())}"
