@@ -181,6 +181,9 @@ class Catalogue:
 
     def _look(self, folder: Path) -> RunEntry | None:
         """The run of a folder as it is now; None when the folder went away meanwhile."""
+        looked: set[Path] | None = getattr(self._steady, "looked", None)
+        if looked is not None and folder in looked:
+            return self._known[folder][1]
         try:
             signature = _signature(folder)
         except FileNotFoundError:
@@ -191,6 +194,8 @@ class Catalogue:
         known = self._known.get(folder)
         if known is None or known[0] != signature:
             self._known[folder] = (signature, *_entry(folder, signature))
+        if looked is not None:
+            looked.add(folder)
         return self._known[folder][1]
 
     def _verified(self, entry: RunEntry) -> RunEntry:
@@ -278,8 +283,8 @@ class Catalogue:
         if getattr(self._steady, "held", None) is not None:
             yield
             return
-        self._steady.held = {}
+        self._steady.held, self._steady.looked = {}, set()
         try:
             yield
         finally:
-            self._steady.held = self._steady.entries = None
+            self._steady.held = self._steady.entries = self._steady.looked = None

@@ -137,7 +137,7 @@ def sample(store: Store, run_id: str, metric: Metric, population: Population) ->
     if metric.source in _ONCE_PER_RUN:
         return _of_members(store, run_id, metric, population)
     key = ("sample", run_id, metric.name, population)
-    made: Sample = store.remember(key, lambda: _make(store, run_id, metric, population))
+    made: Sample = store.remember(key, lambda: _make(store, run_id, metric, population), runs=(run_id,))
     return made
 
 
@@ -170,7 +170,9 @@ _ONCE_PER_RUN = ("requests", "itl", "chunk_gap")
 def _of_members(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
     """The values of a population's requests out of those of the run."""
     members: _Members = store.remember(
-        ("members", run_id, population), lambda: _find_members(store, run_id, population)
+        ("members", run_id, population),
+        lambda: _find_members(store, run_id, population),
+        runs=[one for one in (run_id, population.counterpart) if one],
     )
 
     def choose() -> Sample:
@@ -184,7 +186,7 @@ def _of_members(store: Store, run_id: str, metric: Metric, population: Populatio
             array.flags.writeable = False
         return Sample(values, lanes, int(chosen[defined:].sum()), whole.sql, of=members.of)
 
-    made: Sample = store.remember(("sample", run_id, metric.name, members.of), choose)
+    made: Sample = store.remember(("sample", run_id, metric.name, members.of), choose, runs=(run_id,))
     return replace(made, sql=f"{members.sql}\n\n{made.sql}")
 
 

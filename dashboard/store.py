@@ -12,7 +12,7 @@ caller names ``alias`` and is filled from fixed sets, here and in ``metrics.py``
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -29,6 +29,7 @@ from dashboard.catalogue import Catalogue, RunEntry, Signature
 from dashboard.deadline import limited
 from dashboard.derived import ROW_GROUP, Derived, is_large
 from dashboard.kept import Kept
+from dashboard.lasting import Lasting
 from dashboard.metrics import METRICS, Metric, Population
 from engine.bundle import Bundle
 from engine.bundle.schema import TABLES
@@ -104,6 +105,7 @@ class Store:
         self._spill = TemporaryDirectory(prefix="gapscope-spill-", ignore_cleanup_errors=True)
         self._database = _locked_database(self.roots, self._spill.name)
         self._derived = Derived(self.roots[-1]) if self.roots else None
+        self._lasting = Lasting(self.roots[-1]) if self.roots else None
         self._lock = RLock()
         self._making = RLock()  # of tables: two sessions that make the same one at once are in each other's way
         self._loaded: dict[str, tuple[Signature, frozenset[str]]] = {}
@@ -172,12 +174,26 @@ class Store:
         def ask() -> Result:
             return self._ask(name, runs, population, metric, row_cap, time_limit_s, params or {})
 
-        answer: Result = self.remember(key, ask) if keep else ask()
+        answer: Result = self.remember(key, ask, runs=tuple(runs.values())) if keep else ask()
         return answer
 
-    def remember(self, key: Any, make: Any) -> Any:
-        """The kept answer under ``key``, or what ``make()`` gives, kept; the least recently used go first."""
-        return self._answers.get(key, make)
+    def remember(self, key: Any, make: Callable[[], Any], runs: Sequence[str] = ()) -> Any:
+        """The kept answer under ``key``, or what ``make()`` gives, kept; the least recently used go first.
+
+        ``runs`` are those of the key where nothing but them, the key and this program is behind the answer: it is kept
+        in a file as well where one of them is large.
+        """
+
+        def found() -> Any:
+            lasting = self._lasting if any(map(self.is_large, runs)) else None
+            return make() if lasting is None else lasting.get(key, make)
+
+        return self._answers.get(key, found)
+
+    def is_large(self, run_id: str) -> bool:
+        """Whether files are kept of what is made of a run."""
+        bundle = self.bundle(run_id)
+        return is_large(bundle.rows(one) for one in TABLES)
 
     def _ask(
         self,
@@ -299,9 +315,8 @@ class Store:
 
         ``source`` is the SQL by which the file is known, without names of this process.
         """
-        bundle = self.catalog.bundle(run_id)[0]
         path = None
-        if self._derived is not None and is_large(bundle.rows(one) for one in TABLES):
+        if self._derived is not None and self.is_large(run_id):
             path = self._derived.found(run_id, name, source)
             if path is None:
                 watched = limited(cursor := self._database.cursor(), MAKING_LIMIT_S)

@@ -392,12 +392,17 @@ def attention_family(backend: str) -> str:
     return next((family for family, names in families.items() if name in names), name)
 
 
+_KNOWN = {(group, field): None for group, fields in FIELDS.items() for field in fields}
+"""The fields of the table, in its order."""
+
+
 def _names(*sides: Identity) -> list[tuple[str, str]]:
-    names = [(group, field) for group, fields in FIELDS.items() for field in fields]
-    extra = {(group, field) for side in sides for group, fields in side._fields.items() for field in fields}
+    held = {(group, field) for side in sides for group, fields in side._fields.items() for field in fields}
+    extra = held.difference(_KNOWN)
+    if not extra:
+        return list(_KNOWN)
     order = {group: position for position, group in enumerate(FIELDS)}
-    all_names = names + sorted(extra - set(names))
-    return sorted(all_names, key=lambda name: order.get(name[0], len(order)))
+    return sorted([*_KNOWN, *sorted(extra)], key=lambda name: order.get(name[0], len(order)))
 
 
 def _regime(group: str, field: str) -> bool:
@@ -420,7 +425,7 @@ def _state(left: Identity, right: Identity, group: str, field: str) -> State:
 
 def _ruled_out(left: Identity, right: Identity, group: str, field: str) -> bool:
     sides = (left, right)
-    if group in REPLAY_ONLY and not all(any(g == group for g, _, _ in side) for side in sides):
+    if group in REPLAY_ONLY and not all(side._fields.get(group) for side in sides):
         return True
     spec = FIELDS.get(group, {}).get(field)
     if spec is None or spec.not_if is None:

@@ -93,7 +93,9 @@ def figures(
         return _figures(store, run_id, population, estimator, window)
 
     with store.steady():
-        found: tuple[list[Figure], str] = store.remember(("figures", run_id, population, estimator, window), make)
+        found: tuple[list[Figure], str] = store.remember(
+            ("figures", run_id, population, estimator, window), make, runs=(run_id,)
+        )
     return found
 
 

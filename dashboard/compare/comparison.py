@@ -137,7 +137,7 @@ def compare(
         return _compare(store, measured, replay, population, estimator, window, gates, metrics)
 
     with store.steady():
-        found: Comparison = store.remember(key, make)
+        found: Comparison = store.remember(key, make, runs=(measured, replay))
     return found
 
 

@@ -216,7 +216,11 @@ def _of_pair(store: Store, measured: str, replay: str, population: Population) -
     for run_id in (measured, replay):
         store.bundle(run_id)  # notices files that changed before an old answer is given
     key = ("decomposition", measured, replay, population)
-    found: dict[str, Decomposition] = store.remember(key, lambda: _decompositions(store, measured, replay, population))
+
+    def make() -> dict[str, Decomposition]:
+        return _decompositions(store, measured, replay, population)
+
+    found: dict[str, Decomposition] = store.remember(key, make, runs=(measured, replay))
     return found
 
 

@@ -50,7 +50,7 @@ def history(store: Store, run_id: str, key: Key, population: Population, estimat
             points.append(Point(member, values[at], drawn[at], in_line(values[at].value, others, drawn[at])))
         return tuple(points)
 
-    found: tuple[Point, ...] = store.remember(cache_key, make)
+    found: tuple[Point, ...] = store.remember(cache_key, make, runs=[one.run_id for one in members])
     return found
 
 

@@ -64,7 +64,9 @@ def climb(
     with store.steady():
         for run_id in runs.values():
             store.tables(run_id)  # notices files that changed before an old answer is given
-        found: Climb = store.remember(key, lambda: _climb(store, runs, population, estimator, keys, same))
+        found: Climb = store.remember(
+            key, lambda: _climb(store, runs, population, estimator, keys, same), runs=tuple(runs.values())
+        )
     return found
 
 

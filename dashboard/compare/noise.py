@@ -116,7 +116,8 @@ def _bootstrap(store: Store, run_id: str, key: Key, population: Population, esti
         def make() -> dict[str, Noise | None]:
             return _of_sample(values, metric, names, estimator, closed, draw)
 
-        found: dict[str, Noise | None] = store.remember(("noise", run_id, metric, of, estimator, names), make)
+        asked = ("noise", run_id, metric.name, of, estimator, names)
+        found: dict[str, Noise | None] = store.remember(asked, make, runs=(run_id,))
         return found[key.statistic]
     if not closed:
         return None

@@ -33,7 +33,7 @@ def repeat_rows(
         pair = (run_id, repeat)
         return tuple(compare_number(store, pair, each, population, estimator, ()) for each in headline_keys(window))
 
-    found: tuple[Row, ...] = store.remember(key, make)
+    found: tuple[Row, ...] = store.remember(key, make, runs=(run_id, repeat))
     return found
 
 
@@ -100,5 +100,5 @@ def standings(
         return tuple(one(key) for key in headline_keys(window))
 
     key = ("standings", run_id, replay, repeats, population, estimator, window)
-    found: tuple[Standing, ...] = store.remember(key, make)
+    found: tuple[Standing, ...] = store.remember(key, make, runs=(run_id, replay, *repeats))
     return found

@@ -139,7 +139,7 @@ def side_by_side(
         store.bundle(run_id)  # notices files that changed before a kept answer is given
     key = ("side by side", ids, whole, estimator, window)
     with store.steady():
-        made: SideBySide = store.remember(key, lambda: _make(store, ids, whole, estimator, window))
+        made: SideBySide = store.remember(key, lambda: _make(store, ids, whole, estimator, window), runs=ids)
     return made
 
 

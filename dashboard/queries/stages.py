@@ -71,7 +71,7 @@ def mostly(known: Flags, share: float = MOSTLY) -> bool:
 def stage_rows(store: Store, run_id: str) -> StageRows:
     """The rows of a run."""
     store.bundle(run_id)  # notices files that changed before old rows are given
-    found: StageRows = store.remember(("stage_rows", run_id), lambda: _read(store, run_id))
+    found: StageRows = store.remember(("stage_rows", run_id), lambda: _read(store, run_id), runs=(run_id,))
     return found
 
 

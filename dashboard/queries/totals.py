@@ -33,7 +33,12 @@ class Totals:
 def totals(store: Store, run_id: str, population: Population) -> Totals:
     """The sums of a population, one pass over its requests."""
     store.bundle(run_id)
-    found: Totals = store.remember(("totals", run_id, population), lambda: _add(store, run_id, population))
+
+    def add() -> Totals:
+        return _add(store, run_id, population)
+
+    rests_on = [one for one in (run_id, population.counterpart) if one]
+    found: Totals = store.remember(("totals", run_id, population), add, runs=rests_on)
     return found
 
 
