@@ -44,7 +44,7 @@ def newest(stores: Sequence[Path], held: Collection[str], base: str) -> None:
 def listing(stores: Sequence[Path], held: Collection[str], base: str) -> None:
     """Every saved view, in a fold."""
     found = read(stores)
-    fold = st.expander(f"Saved views ({len(found.views):,})", key="saved-views", on_change="rerun")
+    fold = st.expander("Saved views", key="saved-views", on_change="rerun")  # a label with a count would close it
     if not fold.open:
         return
     with fold:
