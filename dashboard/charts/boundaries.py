@@ -12,7 +12,8 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.number_table import WITHHELD
 from dashboard.compare import judged_change
-from dashboard.compare.boundaries import BOUNDARIES, Boundaries, Change, Choice, Group
+from dashboard.compare.boundaries import Boundaries, Change, Group
+from dashboard.compare.boundary_rows import BOUNDARIES, Choice
 from dashboard.frame import Frame, Side
 from dashboard.metrics import METRICS
 from dashboard.queries.identity import repeats
@@ -42,10 +43,7 @@ def boundaries(frame: Frame, store: Store, until: str) -> Boundaries:
     """The stages of every side of the frame; repeats of the measured run say their noise."""
     ids = [side.run_id for side in frame.sides]
     populations = tuple(frame.population_of(side) for side in frame.sides)
-    again = tuple(repeats(store, ids[0]))
-    key = ("boundaries", tuple(ids), populations, until, again)
-    found: Boundaries = store.remember(key, lambda: Boundaries(store, ids, populations, until, again))
-    return found
+    return Boundaries(store, ids, populations, until, repeats(store, ids[0]))
 
 
 def said(frame: Frame, found: Boundaries) -> list[str]:
@@ -137,14 +135,14 @@ def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice
             for column in columns
         }
     )
-    n = {side.run_id: int(found.complete(index).sum()) for index, side in enumerate(frame.sides)}
+    n = {side.run_id: found.counts[index] for index, side in enumerate(frame.sides)}
     words = (
         f"From dispatch on the stages of a request sum to its {METRICS[found.until].label}. The way to the engine and "
         "the wait for the running pass are told apart as docs/metrics.md says. Noise: the largest deviation of a "
         "repeat, else a bootstrap over lanes."
     )
     empty = "No request of this population and phase has every boundary."
-    return Answer(table, "\n\n".join(rows_.sql for rows_ in found.rows), columns, n, words, empty=empty), figure
+    return Answer(table, found.sql, columns, n, words, empty=empty), figure
 
 
 def withheld(frame: Frame, side: Side | None) -> str:
@@ -177,7 +175,7 @@ def splits(found: Boundaries, by: str) -> list[tuple[str, Choice]]:
         parts = [
             (bucket_label(by, low, high), found.bucket(by, low, high)) for low, high in zip(edges, ends, strict=True)
         ]
-    return [(name, choose) for name, choose in parts if choose(0).any()]
+    return [(name, choose) for name, choose in parts if found.group(0, choose).n]
 
 
 def turns(frame: Frame, store: Store, found: Boundaries, side: Side) -> tuple[Answer, list[str]]:
@@ -185,29 +183,23 @@ def turns(frame: Frame, store: Store, found: Boundaries, side: Side) -> tuple[An
     index = frame.sides.index(side)
     if index in found.apart:
         return Answer(pa.table({}), not_recorded=f"Not comparable: {found.apart[index]}"), []
-    shared = found.turns(index, frame.measured.run_id, side.run_id, frame.population)
-    stages = found.stages
-    layers = list(dict.fromkeys(stage.layer for stage in stages if stage.end != "dispatched"))
-    sums = np.array([[float(stage.layer == name) for stage in stages] for name in layers]).reshape(
-        len(layers), len(stages)
-    )
+    shared = found.turns(index, frame.population, TOP)
+    layers = found.single_layers
+    sums = np.array(list(layers.values())).reshape(len(layers), len(found.stages))
     changes = (shared.replay - shared.measured) @ sums.T
-    total = changes.sum(axis=1)
-    order = np.argsort(-np.abs(total), kind="stable")[:TOP]
-    rows = found.rows[0]
-    asked = [int(rows.members[row]) for row in shared.rows[order]]
+    asked = shared.members.tolist()
     known = store.query("turn_names", {"members": asked}, runs={"run": frame.measured.run_id}, row_cap=None)
     named = dict(zip(known.table.column("member").to_pylist(), known.table.column("turn").to_pylist(), strict=True))
     names = [named[member] for member in asked]
     own = sums.sum(axis=0)
     data: dict[str, pa.Array] = {
         "turn": pa.array(names, pa.string()),
-        "measured_ms": pa.array((shared.measured @ own)[order]),
-        "replay_ms": pa.array((shared.replay @ own)[order]),
-        "change_ms": pa.array(total[order]),
+        "measured_ms": pa.array(shared.measured @ own),
+        "replay_ms": pa.array(shared.replay @ own),
+        "change_ms": pa.array(changes.sum(axis=1)),
     }
-    data |= {layer: pa.array(changes[order, at]) for at, layer in enumerate(layers)}
-    data["input_tokens"] = pa.array(rows["input_tokens"][shared.rows[order]])
+    data |= {layer: pa.array(changes[:, at]) for at, layer in enumerate(layers)}
+    data["input_tokens"] = pa.array(shared.input_tokens)
     label = METRICS[found.until].label
     columns = [
         Column("turn", "Source-turn", pinned=True),
@@ -217,7 +209,7 @@ def turns(frame: Frame, store: Store, found: Boundaries, side: Side) -> tuple[An
         *(Column(layer, f"{layer} (ms)", "%+.1f") for layer in layers),
         Column("input_tokens", "Input (tokens)", "%d"),
     ]
-    n = {frame.measured.run_id: len(shared.rows), side.run_id: len(shared.rows)}
+    n = {frame.measured.run_id: shared.n, side.run_id: shared.n}
     empty = "The two sides share no source-turn with every boundary."
     words = "Replay less measured by layer; together the difference of the turn. A single turn has no noise of its own."
     return Answer(pa.table(data), f"{shared.sql}\n\n{known.sql}", columns, n, words, empty=empty), names

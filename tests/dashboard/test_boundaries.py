@@ -11,7 +11,8 @@ from small_runs import MS, SAMPLES, request, sample_id, write
 from split_runs import CLOCK, measured_rows, pair, replay_rows
 
 from dashboard.charts.boundaries import splits, verdict
-from dashboard.compare.boundaries import BOUNDARIES, Boundaries
+from dashboard.compare.boundaries import Boundaries
+from dashboard.compare.boundary_rows import BOUNDARIES
 from dashboard.compare.decomposition import decompositions
 from dashboard.metrics import HEADLINE, Estimator, Population
 from dashboard.queries.identity import repeats
@@ -66,9 +67,9 @@ def test_stages_end_with_the_metric(tmp_path: Path) -> None:
 def test_the_tail_holds_the_largest(tmp_path: Path) -> None:
     both = found(tmp_path / "store")
     tail = both.tail(90, Estimator.LINEAR)
-    assert list(tail(0)) == [False, True]  # 114 and 120: p90 is 119.4
+    assert list(both.requests.flags(0, tail)) == [False, True]  # 114 and 120: p90 is 119.4
     assert both.group(0, tail).means[1:].sum() == pytest.approx(120)
-    assert list(tail(1)) == [True, False, False]
+    assert list(both.requests.flags(1, tail)) == [True, False, False]
 
 
 def test_layers_sum_to_the_difference(tmp_path: Path) -> None:
@@ -204,9 +205,9 @@ def test_one_sentence_names_the_layer(tmp_path: Path) -> None:
 def test_shared_turns_are_split_by_side(tmp_path: Path) -> None:
     store, measured, replay = pair(tmp_path / "store")
     both = Boundaries(store, [measured, replay], [HEADLINE, HEADLINE])
-    turns = both.turns(1, measured, replay, HEADLINE)
-    assert turns.measured[:, 1:].sum(axis=1) == pytest.approx([114, 120])
-    assert turns.replay[:, 1:].sum(axis=1) == pytest.approx([115, 90])
+    turns = both.turns(1, HEADLINE, 10)
+    assert turns.measured[:, 1:].sum(axis=1) == pytest.approx([120, 114])  # the larger difference comes first
+    assert turns.replay[:, 1:].sum(axis=1) == pytest.approx([90, 115])
 
 
 @pytest.mark.parametrize("name", ["ample8", "tight8"])
@@ -218,9 +219,10 @@ def test_stages_of_the_samples_sum_and_never_go_back(name: str, until: str) -> N
     assert both.merged == []
     assert both.dropped == [0, 0]
     for index in (0, 1):
-        spans = both._spans(index)[both.complete(index)]
+        chosen = both.requests.chosen[index]
+        spans = both.requests.spans[index][chosen]
         assert spans.min() >= 0
-        assert spans[:, 1:].sum(axis=1) == pytest.approx(both.rows[index][f"{until}_ns"][both.complete(index)])
+        assert spans[:, 1:].sum(axis=1) == pytest.approx(both.requests.rows[index][f"{until}_ns"][chosen])
 
 
 def test_splits_cover_the_population() -> None:
@@ -229,7 +231,7 @@ def test_splits_cover_the_population() -> None:
     both = Boundaries(store, ids, [HEADLINE, HEADLINE])
     for by in ("input_tokens", "turn_index", "role"):
         counts = [both.group(0, choose).n for _, choose in splits(both, by)]
-        assert sum(counts) == int(both.complete(0).sum())
+        assert sum(counts) == both.counts[0]
         assert min(counts) > 0
 
 
@@ -238,7 +240,7 @@ def test_a_matched_population_holds_shared_turns_only() -> None:
     ids = [sample_id("ample8"), sample_id("ample8-predicted")]
     matched = Population("profile", "matched")
     both = Boundaries(store, ids, [matched.for_side(ids[1]), matched.for_side(ids[0])])
-    assert both.complete(0).sum() == both.complete(1).sum()
+    assert both.counts[0] == both.counts[1]
 
 
 def test_every_boundary_is_named() -> None:
