@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import streamlit as st
 from conftest import PAGES, Open, run_id
 
 from dashboard import pairs, widgets
@@ -51,7 +52,7 @@ def test_the_pinned_baseline_stays_on_every_page(opened: Open, paired: Path) -> 
 
 def test_beside_a_pinned_baseline_a_chosen_run_is_one_more_candidate(monkeypatch: pytest.MonkeyPatch) -> None:
     state = {"m": "own", "r": ["first"], "pin": True}
-    monkeypatch.setattr(widgets.st, "session_state", state)
+    monkeypatch.setattr(st, "session_state", state)
     for chosen in ("other", "own", "third", "fourth", "fifth"):
         widgets.choose_measured(chosen)
     assert state["m"] == "own"
