@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from driving import chosen, go, opened
 
 ROOT = Path(__file__).resolve().parents[2]
 ARGUMENTS = [
@@ -73,7 +75,7 @@ def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     with log.open("wb") as sink:
         process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=sink, stderr=sink)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while True:
             assert process.poll() is None, f"the server ended early:\n{log.read_text()}"
             assert time.monotonic() < deadline, f"the server did not answer:\n{log.read_text()}"
@@ -90,11 +92,22 @@ def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
 
 
 @pytest.fixture(scope="session")
-def browser(server: str) -> Iterator[object]:
-    """One Chromium for all tests."""
+def browser(installed: None) -> Iterator[object]:
+    """One Chromium for all tests: a thread can hold one Playwright."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
         yield started
         started.close()
+
+
+@pytest.fixture(scope="session")
+def pair(browser: object, server: str) -> tuple[str, str]:
+    """The pair that opens first: the sample and its replay."""
+    with opened(browser, server) as page:
+        go(page, f"{server}/percentiles")  # the first page of a fresh server, and not the default one
+        measured = chosen(page, "m")
+        (replay,) = re.findall(r"[a-z0-9_-]+-[0-9a-f]{12}", page.locator(".st-key-r").inner_text())
+    assert measured.startswith("ample8-")
+    return measured, replay

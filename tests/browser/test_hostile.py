@@ -16,23 +16,17 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "pages"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "serving"))
 
-import synthetic
+from driving import PATHS, go, opened, settle, turn_to
+from hostile import EVIL, hostile_store
 from server import Server, serving
-from test_flows import PATHS, settle
 
 from dashboard.serving.password import make_hash, write_hash
 from dashboard.view import PAGES
 
 pytestmark = pytest.mark.browser
 PASSWORD = "correct horse battery"
-EVIL = (
-    "<script>window.pwned=1</script><img src=x onerror='window.pwned=1'><img src=http://evil.example/a.png>"
-    "<b>loud</b><a href='javascript:window.pwned=1'>press</a>![i](http://evil.example/b.png)"
-    "[press](javascript:window.pwned=1)[out](http://evil.example) http://evil.example www.evil.example "
-    "$\\frac{a}{b}$ :material/delete: :red[loud] **loud** `loud` {{loud}} '; DROP TABLE requests; -- "
-    "\u202egnp.evil\u202c &lt;b&gt;loud " + "long" * 60
-)
-"""Markup, links, formulas, icons, colours, SQL, reversed text, and very long."""
+ATTACKED, FILLED = ("runs", "verdict"), ("find", "turn", "conv", "gates", "job")
+"""Pages that are opened by a link whose parameters hold them as well; the others are gone to by the sidebar."""
 FOUND = """() => {
   const wrong = [];
   if (window.pwned) wrong.push('a script of a run ran');
@@ -50,31 +44,6 @@ FOUND = """() => {
 }"""
 
 
-def hostile_store(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A pair, a run that failed and a folder that is no bundle, each with texts that attack."""
-    store = folder / "hidden-place"
-    store.mkdir()
-    plain = synthetic.rows
-    ids = ("request_id", "source_trace_id", "conversation_id", "play_id")
-
-    def attacked(row: dict[str, Any]) -> dict[str, Any]:
-        named = {name: f"{row[name]} {EVIL}" for name in ids if row.get(name)}
-        members = [attacked(one) for one in row.get("members", ())]
-        return row | named | ({"members": members} if members else {})
-
-    monkeypatch.setattr(
-        synthetic, "rows", lambda *a: {name: [attacked(row) for row in rows] for name, rows in plain(*a).items()}
-    )
-    facts = {"source__engine": EVIL, "model__name": EVIL, "hardware__part": EVIL, "source__version": EVIL}
-    synthetic.write(store, "measured", "first", title=EVIL, **facts)
-    synthetic.write(store, "replay", "second", title=EVIL, speed=1.2, **facts)
-    synthetic.write(store, "measured", "third", title=EVIL, failed=True, speed=1.4)
-    broken = store / "broken-0123456789ab"
-    broken.mkdir()
-    (broken / "manifest.json").write_text('{"run_id": "' + "<script>window.pwned=1</script>" + '"}')
-    return store
-
-
 @pytest.fixture(scope="module")
 def served(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("hostile")
@@ -88,18 +57,8 @@ def served(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def page(browser: Any, served: Server) -> Iterator[Any]:
-    context = browser.new_context(viewport={"width": 1280, "height": 720})
-    asked: list[str] = []
-    said: list[str] = []
-    context.on("request", lambda request: asked.append(request.url))
-    opened = context.new_page()
-    opened.set_default_timeout(30_000)
-    opened.on("console", lambda message: said.append(message.text))
-    yield opened
-    context.close()
-    elsewhere = [url for url in asked if not url.startswith((f"http://{served.host}/", "data:", "blob:"))]
-    assert not elsewhere, f"the pages fetch from elsewhere: {elsewhere[:3]}"
-    assert not [words for words in said if "Content Security Policy" in words], "something foreign was tried"
+    with opened(browser, f"http://{served.host}", refused="401 (Unauthorized)") as found:
+        yield found
 
 
 def test_the_login_shows_nothing_before_and_the_view_after(page: Any, served: Server) -> None:
@@ -121,9 +80,11 @@ def test_nothing_of_a_run_becomes_markup(page: Any, served: Server, name: str) -
         page.goto(f"http://{served.host}/")
         page.get_by_label("Password").fill(PASSWORD)
         page.get_by_role("button", name="Log in").click()
-    attack = {"find": EVIL[:80], "turn": EVIL[:80], "conv": EVIL[:80], "gates": EVIL[:80], "job": EVIL[:80]}
-    page.goto(f"http://{served.host}/{PATHS[name]}?{urlencode(attack if name in ('runs', 'verdict') else {})}")
-    settle(page)
+        settle(page)
+    if name in ATTACKED:
+        go(page, f"http://{served.host}/{PATHS[name]}?{urlencode(dict.fromkeys(FILLED, EVIL[:80]))}")
+    else:
+        turn_to(page, name)
     for plot in page.locator(".js-plotly-plot .nsewdrag").all()[:3]:
         plot.hover(force=True)
     wrong = page.evaluate(FOUND)
@@ -135,8 +96,7 @@ def test_nothing_of_a_run_becomes_markup(page: Any, served: Server, name: str) -
 
 
 def test_the_logout_ends_it(page: Any, served: Server) -> None:
-    page.goto(f"http://{served.host}/runs")
-    settle(page)
+    go(page, f"http://{served.host}/runs")
     page.get_by_role("link", name="Log out").click()
     page.get_by_label("Password").wait_for()
     page.goto(f"http://{served.host}/verdict")

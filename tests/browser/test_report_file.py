@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ARGUMENTS, ROOT, chromium
 
 from dashboard.cli import main
+from engine.stores import PROJECT
 
 
 @pytest.fixture(scope="module")
 def report(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("file") / "review.html"
-    assert main(["report", "ample8", "ample8-predicted", "--store", str(ROOT / "sample_runs"), "--out", str(file)]) == 0
+    samples = str(PROJECT / "sample_runs")
+    assert main(["report", "ample8", "ample8-predicted", "--store", samples, "--out", str(file)]) == 0
     return file
-
-
-@pytest.fixture(scope="module")
-def browser(report: Path) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=chromium(), args=ARGUMENTS)
-        yield found
-        found.close()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
