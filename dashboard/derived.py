@@ -67,3 +67,13 @@ class Derived:
         finally:
             part.unlink(missing_ok=True)
         return path
+
+
+def held(folder: Path) -> tuple[int, int]:
+    """How many files a folder of derived files holds, answers included, and their bytes together."""
+    sizes = []
+    for path in folder.rglob("*"):
+        with suppress(OSError):
+            if path.is_file():
+                sizes.append(path.stat().st_size)
+    return len(sizes), sum(sizes)

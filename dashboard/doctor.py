@@ -11,6 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 from dashboard.catalogue import Catalogue
+from dashboard.derived import FOLDER as WORKED_OUT
+from dashboard.derived import held
+from dashboard.lasting import MOST_BYTES
 from dashboard.serving import oidc
 from dashboard.serving.password import kept_hash
 from engine.errors import GapscopeError
@@ -41,6 +44,7 @@ def examine(roots: list[Path]) -> Iterator[Finding]:
     for index, root in enumerate(roots):
         yield _root(root, index == len(roots) - 1)
     yield _serving()
+    yield from _worked_out(roots[-1:])
     yield from _runs(roots)
     yield from _traces(roots)
     browser = shutil.which("chromium")
@@ -87,6 +91,16 @@ def _runs(roots: list[Path]) -> Iterator[Finding]:
         if entry.problem:
             yield Finding(f"run {entry.run_id}", False, entry.problem)
     yield Finding("runs", True if sound else None, f"{sound} verified by digest")
+
+
+def _worked_out(roots: list[Path]) -> Iterator[Finding]:
+    """What is kept of large runs, in bytes."""
+    for folder in (root / WORKED_OUT for root in roots):
+        files, size = held(folder)
+        if files:
+            most = f"answers take at most {MOST_BYTES / 1e6:,.0f} MB of it"
+            words = f"{files} files, {size / 1e6:,.1f} MB in {folder}, which can be deleted at any time; {most}"
+            yield Finding("worked out", True, words)
 
 
 def _traces(roots: list[Path]) -> Iterator[Finding]:

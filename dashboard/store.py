@@ -286,6 +286,11 @@ class Store:
             self._tables.get(("matched", table), make)
         return table
 
+    def work_out(self, run_id: str) -> None:
+        """Make every table of a run that is made at its first use; of a large one they stay in files."""
+        for name in WORKED_OUT:
+            self._worked_out(run_id, name)
+
     def _worked_out(self, run_id: str, name: str) -> str:
         """A table that is made of the run's, once; those that the run lacks are empty in it."""
         table = f"{name}_{_digest(run_id)}"

@@ -20,7 +20,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -43,6 +43,7 @@ def main(folder: Path) -> int:
         signal.signal(number, _stop)
     os.nice(5)  # pages stay responsive
     most_gb = bound_memory()
+    made: dict[str, Any] = {}
     head = jobs.read_json(folder / "spec.json")
     assert head is not None, f"{folder} holds no job"
     worker: dict[str, Any] = {"pid": os.getpid(), "start": jobs.start_ticks(os.getpid())}
@@ -75,7 +76,24 @@ def main(folder: Path) -> int:
     finally:
         signal.alarm(0)
         _forget_upload(folder)
+    _prepare([made["run_id"]] if made.get("run_id") else made.get("run_ids", ()), head)
     return 0
+
+
+def _prepare(run_ids: Sequence[str], head: Mapping[str, Any]) -> None:
+    """Work out what pages make of large runs at their first use: the job has ended, nobody waits for this."""
+    from dashboard.prepare import prepare
+    from dashboard.store import Store
+
+    try:
+        signal.alarm(WALL_LIMIT_S)
+        store = Store([*map(Path, head["spec"].get("stores", ())), Path(head["store"])])
+        for run_id in run_ids:
+            prepare(store, run_id)
+    except (_Stopped, Exception):  # the first page that shows the run says what is wrong with it, or makes it itself
+        traceback.print_exc()
+    finally:
+        signal.alarm(0)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

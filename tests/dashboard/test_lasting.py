@@ -13,9 +13,11 @@ from small_runs import MS, request, sample_id, write
 
 from dashboard import derived, lasting
 from dashboard.compare import compare
+from dashboard.doctor import examine
 from dashboard.lasting import Lasting
 from dashboard.metrics import HEADLINE, METRICS, Estimator, Population
 from dashboard.packed import NotPacked, pack, unpack
+from dashboard.prepare import prepare
 from dashboard.store import Store
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
@@ -108,6 +110,26 @@ def test_another_server_finds_the_answer_and_asks_nothing(tmp_path: Path, monkey
     monkeypatch.undo()
     monkeypatch.setattr(derived, "LARGE_ROWS", 10**9)
     assert compare(Store([tmp_path]), *names).rows == first.rows  # and without any files it is the same
+
+
+@pytest.mark.usefixtures("eager")
+def test_a_prepared_pair_opens_without_a_query(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [sample_id("ample8"), sample_id("ample8-predicted")]
+    for name in names:
+        shutil.copytree(SAMPLES / name, tmp_path / name)
+    assert prepare(Store([tmp_path]), names[1])
+    tables = {path.name.split(".")[1].rpartition("-")[0] for path in (tmp_path / derived.FOLDER).glob(f"{names[1]}.*")}
+    assert {"requests", "stages", "token_gaps", "block_moves"} <= tables
+    (told,) = [one for one in examine([tmp_path]) if one.what == "worked out"]
+    assert "answers take at most 2,147 MB" in told.detail
+    monkeypatch.setattr(Store, "_run", lambda *_: pytest.fail("a query was run"))
+    assert compare(Store([tmp_path]), *names).rows
+
+
+def test_a_small_run_needs_no_preparation(tmp_path: Path) -> None:
+    run_id = write(tmp_path, "run", [request("a", at=MS)])
+    assert not prepare(Store([tmp_path]), run_id)
+    assert not (tmp_path / derived.FOLDER).exists()
 
 
 @pytest.mark.usefixtures("eager")
