@@ -113,7 +113,7 @@ def summary(changed: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         st.markdown("Changed:", width="content")
         for name, value in changed.items():
             st.button(
-                f"{escape(name)} {escape(str(now[name]))} → {escape(str(value))}",
+                f"{escape(name)} {escape(str(now[name]) or 'none')} → {escape(str(value))}",
                 key=f"undo-{name}",
                 icon=":material/undo:",
                 on_click=undo,

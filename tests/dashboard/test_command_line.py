@@ -130,6 +130,8 @@ def test_runs_lists_the_samples(capsys: pytest.CaptureFixture[str]) -> None:
         "ample8_repeat": 778,
         "tight8": 611,
         "tight8_repeat": 593,
+        "recorded-ample8": 844,
+        "recorded-tight8": 598,
         "agentic_aiperf": 243,
         "stub_aiperf": 86,
         "stub_guidellm": 70,

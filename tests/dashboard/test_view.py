@@ -38,7 +38,7 @@ def values_of(param: Param) -> st.SearchStrategy[Any]:
     if param.pattern is view.RUN_ID:
         return st.sampled_from(["", M, R])
     if param.pattern is not None:
-        return st.sampled_from(["", "3.-1", "12.7"])
+        return st.sampled_from([text for text in ("", "3.-1", "12.7") if not text or param.pattern.fullmatch(text)])
     return st.text(max_size=30)
 
 

@@ -55,7 +55,7 @@ def test_the_rungs_of_a_real_pair(opened: Open, tmp_path: Path) -> None:
     assert list(table["name"]) == NAMES
     assert list(table["verdict"]) == ["cannot be judged", "passes", "cannot be judged", "fails", "not to be read yet"]
     assert "Nothing may be claimed end to end: rung 4 (Per-role benches) fails" in plain(words(app))
-    assert "Rung 1: Reproduce" in [header.value for header in app.subheader]  # nobody played it again yet
+    assert "Rung 1: Reproduce" in [header.value for header in app.header]  # nobody played it again yet
 
 
 def test_playing_it_again_is_a_job(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,7 +71,7 @@ def test_a_replay_that_comes_out_the_same(opened: Open, tmp_path: Path) -> None:
     played(tmp_path, same=True)
     app = on_samples(opened, tmp_path)
     assert app.dataframe[0].value["verdict"][0] == "passes"
-    assert "Rung 4: Per-role benches" in [header.value for header in app.subheader]
+    assert "Rung 4: Per-role benches" in [header.value for header in app.header]
     (figure,) = charts(app)
     assert {"decode-only passes", "mixed passes"} <= {y for trace in figure["data"] for y in trace["y"]}
 
