@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -12,12 +13,17 @@ from dashboard.view import DEFAULT_PAGE, PAGES
 PATHS = {page: "" if page == DEFAULT_PAGE else page for page in PAGES}
 PATIENCE_MS = 120_000
 """Nothing that is waited for takes a tenth of this on a calm machine; a test that fails waits once."""
-SETTLED = """() => {
+SETTLED = """asked => {
   const app = document.querySelector('[data-testid="stApp"]');
-  return app && app.getAttribute('data-test-script-state') === 'notRunning'
+  const still = app && app.getAttribute('data-test-script-state') === 'notRunning'
     && document.querySelector('.st-key-pairbar') && !document.querySelector('[data-testid="stSkeleton"]')
     && !document.querySelector('[data-stale="true"]');
+  if (!still || window.gapscopeAsked !== asked) window.gapscopeStill = 0;
+  window.gapscopeAsked = asked;
+  return ++window.gapscopeStill > 5;
 }"""
+"""Whether nothing moved for a few frames: what the last run of the script left goes a frame after its end."""
+ASKED = count()
 PROBES = ("/_stcore/health", "/_stcore/host-config")
 """Streamlit's page looks for its server below the path of a page before it looks at the root, which is a 404 each."""
 
@@ -29,7 +35,7 @@ def go(page: Any, address: str) -> None:
 
 def settle(page: Any) -> None:
     """Wait until the script has run and every chart is drawn."""
-    page.wait_for_function(SETTLED, timeout=PATIENCE_MS)
+    page.wait_for_function(SETTLED, arg=next(ASKED), timeout=PATIENCE_MS)
 
 
 def turn_to(page: Any, name: str) -> None:

@@ -85,7 +85,7 @@ def test_nothing_of_a_run_becomes_markup(page: Any, served: Server, name: str) -
         go(page, f"http://{served.host}/{PATHS[name]}?{urlencode(dict.fromkeys(FILLED, EVIL[:80]))}")
     else:
         turn_to(page, name)
-    for plot in page.locator(".js-plotly-plot .nsewdrag").all()[:3]:
+    for plot in page.query_selector_all(".js-plotly-plot .nsewdrag")[:3]:
         plot.hover(force=True)
     wrong = page.evaluate(FOUND)
     assert not wrong, "\n".join(wrong)
