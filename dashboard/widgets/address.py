@@ -105,7 +105,8 @@ def remember_view(page: str) -> None:
     """Keep the view on screen for the ledger, which offers it as evidence after the page changed."""
     if told := st.session_state.get("_unused"):
         sentences, first = told
-        st.session_state["_unused"] = (sentences, View(page, {**current(page).values, **(first.values if first else {})}))
+        seeded = first.values if first else {}
+        st.session_state["_unused"] = (sentences, View(page, {**current(page).values, **seeded}))
     if page != "ledger" and st.session_state.get("m"):
         st.session_state["_seen"] = current(page)
 
