@@ -21,7 +21,8 @@ def navigation() -> Any:
     """Declare the pages; the one that is asked for. Without icons: those of pages are fetched from a CDN.
 
     The default page lives at the root and its own name leads to it as well. The sidebar lists the one of the two that
-    the address names, so that the page one is on is marked.
+    the address names, so that the page one is on is marked. All are listed: behind a login something stands below
+    them, and Streamlit folds most of a list that does not stand alone.
     """
     named = urlsplit(st.context.url or "").path.rpartition("/")[2] == view.DEFAULT_PAGE
     listed, other = (
@@ -33,7 +34,7 @@ def navigation() -> Any:
         for section, names in view.SECTIONS.items()
     }
     pages["Runs"].append(other)
-    return st.navigation(pages)
+    return st.navigation(pages, expanded=True)
 
 
 def no_such_page() -> str:
