@@ -58,7 +58,7 @@ def test_a_click_on_a_cell_shows_its_passes(page: Any, server: str, pair: tuple[
     rows.scroll_into_view_if_needed()
     box = rows.bounding_box()
     page.mouse.click(box["x"] + 15, box["y"] + 54)  # the first row's box
-    link = page.locator("[data-testid=stPageLink] a").first
+    link = page.get_by_test_id("stPageLink").locator("a[href*=request]").first
     turn = link.inner_text().split()[-1]
     link.click()
     page.wait_for_url("**/request?**")
