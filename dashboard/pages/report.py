@@ -40,7 +40,7 @@ with st.container(horizontal=True):
             type="primary" if form == "HTML" else "secondary",
         )
 st.caption("The same bytes from the command line, wherever these runs lie:")
-st.code(command(frame, [gate.text for gate in gates]), "shell", wrap_lines=True)
+st.code(command(frame, [gate.text for gate in gates]), None, wrap_lines=True)  # colours of a shell are too pale
 
 draw(frame, "claims", "What the report says first", report.claims(store, frame, contract))
 with st.expander("Preview", on_change="rerun", key="preview") as preview:
