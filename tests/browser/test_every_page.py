@@ -77,6 +77,10 @@ SIDEWAYS = """() => {
 }"""
 LAID_OUT_MS = 20_000
 """How long charts may take to be laid out anew in another window."""
+DARK = """() => {
+  const ground = getComputedStyle(document.querySelector('[data-testid="stApp"]')).backgroundColor;
+  return ground.match(/\\d+/g).slice(0, 3).every(part => Number(part) < 128);
+}"""
 RERUN = """() => {
   const app = document.querySelector('[data-testid="stApp"]'), state = 'data-test-script-state';
   window.gapscopeRan = false;
@@ -118,7 +122,8 @@ def test_a_page(
     excused[name] = set(theirs)
     wrong += ours + page.evaluate(NAMES) + narrow_windows(page)
     page.emulate_media(color_scheme="dark")
-    rerun(page)  # Streamlit's own parts follow at once, charts with the next run of the script
+    page.wait_for_function(DARK)
+    rerun(page)  # Streamlit's own parts follow by themselves, charts with the next run of the script
     wrong += [f"dark: {words}" for words in page.evaluate(RUN_AXE, [RULES["dark"], {}])[0]]
     shot(page, f"{name}-1280-dark")
     page.emulate_media(color_scheme="light")
