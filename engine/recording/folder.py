@@ -40,7 +40,8 @@ def lay_server_half(folder: Path, half: ServerHalf, facts: Mapping[str, Any]) ->
     if half.events is not None:
         _write(folder, EVENTS, gzip.compress(_lines(half.events), mtime=0))
     identity = read_identity(folder)
-    _write_identity(folder, {**identity, **facts, "recorded": "both", "server_rows": {"lost": half.lost}})
+    kept = {"lost": half.lost, "unsure": half.unsure}
+    _write_identity(folder, {**identity, **facts, "recorded": "both", "server_rows": kept})
 
 
 def write_passes(folder: Path, meta: Mapping[str, Any], passes: Rows) -> None:

@@ -11,9 +11,10 @@ from engine.errors import GapscopeError
 from engine.importers import import_recording
 from engine.importers.recording.files import REQUEST
 from engine.recording.clocks import S, clock_of
+from engine.recording.ending import cut_short
 from engine.recording.facts import server_facts
 from engine.recording.folder import REQUESTS, lay_server_half, read_identity
-from engine.recording.joining import require_batches, server_half
+from engine.recording.joining import names_of, require_batches, server_half
 from engine.recording.listeners import KV_RAW
 from engine.recording.rows import read_series
 
@@ -54,6 +55,9 @@ def join(
             f"{rows} has no pass between start and end of {folder.name}: expected the rows of the server that was "
             "asked, written meanwhile."
         )
+    ended = started_ns + round(identity["end"]["t_end_s"] * S)
+    lost, half.unsure = cut_short(series, clocks, requests, names_of(series, names), started_ns, ended)
+    half.lost += lost
     facts = server_facts(identity, series[0].meta)
     facts["clock"] = {**identity["clock"], **clocks[0].record()}
     lay_server_half(folder, half, facts)

@@ -24,12 +24,14 @@ _META_DROPPED = ("part", "first_iter", "pid", "boot_id", "mono_ns", "wall_ns", "
 
 @dataclass
 class ServerHalf:
-    """Rows of ``fpm.jsonl.gz`` and ``kv_events.jsonl.gz``; ``lost`` are sentences on what is missing."""
+    """Rows of ``fpm.jsonl.gz`` and ``kv_events.jsonl.gz``; ``lost`` are sentences on what is missing, ``unsure`` on
+    what may be."""
 
     meta: dict[str, Any]
     passes: Rows
     events: Rows | None = None
     lost: list[str] = field(default_factory=list)
+    unsure: list[str] = field(default_factory=list)
 
 
 def names_of(series: Sequence[Series], client_ids: Collection[str]) -> Callable[[str], str]:

@@ -14,6 +14,7 @@ from engine.errors import GapscopeError
 
 SCHEMA = "gapscope-passes/1"
 _PASSES = ("iter", "empty")
+_LEAVING = ("finished_before", "finished")
 
 
 @dataclass
@@ -30,6 +31,10 @@ class Series:
     """Readings of the monotonic and the wall clock, in nanoseconds."""
     ended: bool = False
     """Whether the recorder closed the series; else it is still running, or was killed."""
+    last_ns: int = 0
+    """When the last row of any kind was written."""
+    open: set[str] = field(default_factory=set)
+    """Requests that came in the time asked for and that no row lets go, by the engine's ids."""
 
     @property
     def start_ns(self) -> int:
@@ -102,6 +107,8 @@ class _Reader:
             if self._series is None:
                 self._begin(row)
         elif self._series is not None:
+            written = row.get("t_end_ns" if kind in _PASSES else "mono_ns")  # a row of what was lost has no time
+            self._series.last_ns = max(self._series.last_ns, written or 0)
             if kind in _PASSES:
                 self._pass(self._series, row)
             elif kind == "reset_prefix_cache" and self._inside(row["mono_ns"]):
@@ -116,6 +123,7 @@ class _Reader:
 
     def _begin(self, meta: dict[str, Any]) -> None:
         self._series = Series(meta["dp_rank"], meta, clock=[(meta["mono_ns"], meta["wall_ns"])])
+        self._series.last_ns = meta["mono_ns"]
         self._next = meta["first_iter"]
         if self._next and self._whole:
             self.miss(f"the first {self._next:,} passes were deleted: GAPSCOPE_RECORD_MAX_MB was reached")
@@ -127,6 +135,8 @@ class _Reader:
             self.miss(f"passes {first:,} to {number - 1:,} are missing, and no row says why")
         self._settle(series, start)
         self._next, self._last_ns = number + 1, start
+        series.open |= {name for name, at, *_ in row.get("arrivals", ()) if self._inside(at)}
+        series.open -= {name for field in _LEAVING for name, *_ in row.get(field, ())}
         if self._inside(start):
             series.rows.append(row)
 

@@ -220,3 +220,24 @@ def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:
     (tmp_path / "identity.json").write_text('{"schema": "other"}')
     with pytest.raises(GapscopeError, match="holds no recording"):
         join(tmp_path, tmp_path, tmp_path)
+
+
+def test_rows_that_end_before_the_load_fail(tmp_path: Path) -> None:
+    halves = Halves(tmp_path)
+    del halves.passes[4:]
+    halves.passes[3]["finished"] = []
+    halves.write()
+    verdict, detail = halves.join(tmp_path / "store")["checks"]["rows_complete"]
+    assert verdict == "fail"
+    assert "rank 0: the rows end" in detail
+    assert "1 requests are never let go (B)" in detail
+
+
+def test_cached_tokens_that_nobody_tells_are_unknown(tmp_path: Path) -> None:
+    halves = Halves(tmp_path)
+    for row in halves.whole.requests:
+        row["cached_tokens"] = None
+    halves.write()
+    verdict, detail = halves.join(tmp_path / "store")["checks"]["cached_tokens_agree"]
+    assert verdict == "unknown"
+    assert "--enable-prompt-tokens-details" in detail

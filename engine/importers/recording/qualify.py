@@ -10,7 +10,7 @@ import pyarrow as pa
 from engine.bundle import Check, Phase
 from engine.importers.recording.content import Contents
 from engine.importers.recording.files import Recording
-from engine.importers.recording.history import History
+from engine.importers.recording.history import Admission, History
 from engine.importers.recording.kv_events import CacheEvents
 from engine.importers.recording.native import differences, native_metrics
 from engine.importers.recording.qualify_engine import events_consistent, passes_consistent, passes_unbroken
@@ -110,8 +110,9 @@ def _rows_complete(identity: Mapping[str, Any]) -> list[Check]:
     if not isinstance(kept, Mapping):
         return []
     lost = [str(sentence) for sentence in kept.get("lost") or ()]
-    words = "; ".join(lost) or "the server's recorders kept every row"
-    return [Check("rows_complete", "fail" if lost else "pass", words)]
+    unsure = [str(sentence) for sentence in kept.get("unsure") or ()]
+    words = "; ".join(lost or unsure) or "the server's recorders kept every row"
+    return [Check("rows_complete", "fail" if lost else "unknown" if unsure else "pass", words)]
 
 
 def _phases_complete(recording: Recording) -> Check:
@@ -220,13 +221,7 @@ def _tokens(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: M
             "successful requests computed another number of tokens than prompt - cached + outputs - 1",
         ),
         *streamed,
-        verdict(
-            "cached_tokens_agree",
-            [name for name, row, a in hits if row["cached_tokens"] != a.cached_tokens],
-            len(hits),
-            "successful requests are told the cached tokens of their first pass",
-            "successful requests are told another number of cached tokens",
-        ),
+        _cached_tokens(hits),
         verdict(
             "hits_whole_blocks",
             [n for n, row, a in hits if a.cached_tokens % size or a.cached_tokens > row["input_tokens"] - 1],
@@ -235,6 +230,21 @@ def _tokens(recording: Recording, rows: Mapping[str, Mapping[str, Any]], seen: M
             "hits are not whole blocks or leave nothing to compute",
         ),
     ]
+
+
+def _cached_tokens(hits: Sequence[tuple[str, Mapping[str, Any], Admission]]) -> Check:
+    """Whether the cached tokens that the server tells are those of the first pass; it need not tell any."""
+    told = [(name, row["cached_tokens"], a.cached_tokens) for name, row, a in hits if row["cached_tokens"] is not None]
+    if hits and not told:
+        words = "no response tells its cached tokens: start vLLM with --enable-prompt-tokens-details"
+        return Check("cached_tokens_agree", "unknown", words)
+    return verdict(
+        "cached_tokens_agree",
+        [name for name, said, cached in told if said != cached],
+        len(told),
+        "successful requests are told the cached tokens of their first pass",
+        "successful requests are told another number of cached tokens",
+    )
 
 
 def _tokens_in_chunks(row: Mapping[str, Any]) -> int | None:
