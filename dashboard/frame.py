@@ -11,6 +11,7 @@ from dashboard.charts.style import COMPARED, REFERENCE, REPEAT, ROLES, Role
 from dashboard.compare import LABELS
 from dashboard.compare.claim import PLACES
 from dashboard.metrics import Estimator, Population, Window
+from dashboard.queries.identity import said_differing
 from dashboard.serving.places import hidden
 from dashboard.view import PARAMS
 from engine.bundle import Bundle
@@ -41,14 +42,16 @@ class Side:
 
     @property
     def place(self) -> str:
-        """What the run is here; where a recording and a replay stand in each other's place, that is said."""
+        """What the run is here, as in the bar; a recording in the place of a replay, and the reverse, is said."""
         if self.said or self.role is REPEAT:
             return self.said or self.role.name
         kinds = {"measured": "a recording", "replay": "a replay"}
         usual = "measured" if self.role in (ROLES[0], REFERENCE) else "replay"
         if self.bundle.kind == usual or self.bundle.kind not in kinds:
             return self.role.name
-        return f"{'reference' if usual == 'measured' else 'compared with it'}: {kinds[self.bundle.kind]}"
+        if self.role in (ROLES[0], ROLES[1]):  # these two names say another kind of run
+            return f"in the place of the {self.role.name} run: {kinds[self.bundle.kind]}"
+        return f"{self.role.name}: {kinds[self.bundle.kind]}"
 
     @property
     def noun(self) -> str:
@@ -166,8 +169,7 @@ def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ..
             count = n[side.run_id]
             words.append("n not recorded" if count is None else f"n {count:,}")
         if side is not frame.measured:
-            regime = f" ({len(side.regime)} of the regime)" if side.regime else ""
-            words.append(f"identity: {side.differing} differ{regime}, {side.unknown} unknown")
+            words.append(f"identity: {said_differing(side.diffs)}, {side.unknown} unknown")
             if side.regime and not frame.acknowledged:
                 words.append("**not like for like**")
             own = differing(frame.measured.bundle.identity, side.bundle.identity)

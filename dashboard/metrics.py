@@ -368,6 +368,12 @@ MEASURES: dict[str, Measure] = {
 }
 
 
+def headline_numbers(window: Window) -> list[str]:
+    """The numbers, by their text forms, that a verdict is told by."""
+    samples = [f"{name}.{statistic}" for name in HEADLINE_METRICS for statistic in ("mean", "p50", "p90", "p99")]
+    return [*samples, f"request_rate.{window.value}"]
+
+
 def metric(name: str) -> Metric:
     """The metric called ``name``.
 

@@ -47,6 +47,11 @@ USES = {
     "unnamed": "a block without a hash",
 }
 """What a computed or reused block is to the run: docs/metrics.md."""
+_WHOLE = {
+    "computed": "all blocks computed",
+    "reuse": "all blocks reused",
+    "unnamed": "all blocks computed, or all reused",
+}
 
 
 def numbers(frame: Frame, store: Store, n: Mapping[str, int | None]) -> Answer:
@@ -170,7 +175,10 @@ def recompute_totals(frame: Frame, store: Store) -> Answer:
         Column("use", "Block"),
         Column("blocks", "Blocks", "%d"),
         Column("tokens", "Tokens", "%d"),
-        Column("share", "Share", "percent", "of the blocks computed, or of the blocks reused"),
+        Column(
+            "share", "Share of its kind", "percent", "computed rows: of all blocks computed; reused rows: of all reused"
+        ),
+        Column("of", "Share of"),
     ]
     words = (
         "A block is computed when it is stored. Recompute without reuse: its content had been computed before and was "
@@ -180,8 +188,10 @@ def recompute_totals(frame: Frame, store: Store) -> Answer:
     found = stack(results, columns, _blocks(results), words)
     if "use" not in found.rows.column_names:
         return found
-    said = pa.array([USES[use] for use in found.rows.column("use").to_pylist()], pa.string())
-    return replace(found, rows=found.rows.set_column(found.rows.column_names.index("use"), "use", said))
+    uses = found.rows.column("use").to_pylist()
+    of = pa.array([_WHOLE[use.partition("_")[0]] for use in uses], pa.string())
+    rows = found.rows.set_column(found.rows.column_names.index("use"), "use", pa.array([USES[use] for use in uses]))
+    return replace(found, rows=rows.append_column("of", of))
 
 
 def recompute(frame: Frame, store: Store, n: Mapping[str, int | None]) -> tuple[Answer, Figure]:

@@ -11,6 +11,7 @@ import pyarrow as pa
 from dashboard.charts import style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure, compose
+from dashboard.charts.number_table import scaled, unit_of
 from dashboard.compare.history import FEWEST, MOST, Point
 from dashboard.compare.numbers import Key
 from dashboard.frame import Frame
@@ -24,9 +25,9 @@ def history(frame: Frame, key: Key, points: Sequence[Point]) -> tuple[Answer, Fi
     columns = [
         Column("when", "Written (UTC)", pinned=True, width=150),
         Column("run", "Run", width=230),
-        Column("value", f"{name} ({key.unit})", "%.6g"),
-        Column("low", f"Bootstrap from ({key.unit})", "%.6g"),
-        Column("high", f"Bootstrap to ({key.unit})", "%.6g"),
+        Column("value", f"{name} ({unit_of(key.unit)})", "%.6g"),
+        Column("low", f"Bootstrap from ({unit_of(key.unit)})", "%.6g"),
+        Column("high", f"Bootstrap to ({unit_of(key.unit)})", "%.6g"),
         Column("line", "Beside the others", width=130),
         Column("n", "n", "%d"),
         Column("failed", "Failed checks", width=200),
@@ -36,9 +37,9 @@ def history(frame: Frame, key: Key, points: Sequence[Point]) -> tuple[Answer, Fi
         {
             "when": said_when(one.member.created_unix_ns),
             "run": one.member.run_id,
-            "value": one.value.value,
-            "low": one.bootstrap.low if one.bootstrap else None,
-            "high": one.bootstrap.high if one.bootstrap else None,
+            "value": scaled(one.value.value, key.unit),
+            "low": scaled(one.bootstrap.low, key.unit) if one.bootstrap else None,
+            "high": scaled(one.bootstrap.high, key.unit) if one.bootstrap else None,
             "line": one.line,
             "n": one.value.n,
             "failed": ", ".join(one.member.failed) or None,
@@ -69,9 +70,10 @@ def _figure(frame: Frame, key: Key, points: Sequence[Point], name: str) -> Figur
         return {"data": [], "layout": {}}
     dark = frame.dark
     own = frame.measured.role.colour(dark)
-    values = np.array([one.value.value for one in shown], dtype=np.float64)
-    above = [one.bootstrap.high - (one.value.value or 0.0) if one.bootstrap else 0.0 for one in shown]
-    below = [(one.value.value or 0.0) - one.bootstrap.low if one.bootstrap else 0.0 for one in shown]
+    factor = scaled(1.0, key.unit) or 1.0
+    values = factor * np.array([one.value.value for one in shown], dtype=np.float64)
+    above = [factor * (one.bootstrap.high - (one.value.value or 0.0)) if one.bootstrap else 0.0 for one in shown]
+    below = [factor * ((one.value.value or 0.0) - one.bootstrap.low) if one.bootstrap else 0.0 for one in shown]
     symbols = [
         "x" if one.member.failed else "circle" if one.member.run_id == frame.measured.run_id else "circle-open"
         for one in shown
@@ -100,7 +102,7 @@ def _figure(frame: Frame, key: Key, points: Sequence[Point], name: str) -> Figur
         "customdata": [f"{one.member.run_id}: {one.line}" for one in shown],
         "hovertemplate": "%{customdata}<br>%{x}: %{y:.6~g}<extra></extra>",
     }
-    figure = compose([trace], Axis("written, UTC"), Axis(f"{name}, {key.unit}"), dark=dark, height=280)
+    figure = compose([trace], Axis("written, UTC"), Axis(f"{name}, {unit_of(key.unit)}"), dark=dark, height=280)
     figure["layout"]["xaxis"] |= {"type": "date"}
     return figure
 

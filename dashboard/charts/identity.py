@@ -10,6 +10,7 @@ import pyarrow as pa
 from dashboard.charts.answer import Answer, Column
 from dashboard.compare.sameness import Line, sameness
 from dashboard.frame import Frame, escape
+from dashboard.queries.identity import said_differing
 from engine.identity import FIELDS
 
 MEMORY = ("memory_weights_bytes", "memory_kv_bytes", "memory_activations_bytes", "memory_graphs_bytes")
@@ -32,8 +33,10 @@ def verdicts(frame: Frame, found: Sequence[Line]) -> list[str]:
         one = sameness(found, place)
         regime = sum(line.kind == "regime" for line in one.differing)
         more = f" **{regime}** of them define the regime." if regime else ""
+        whole = f"By fields of the record, as strips count: {said_differing(side.diffs)}, {side.unknown} unknown."
         told.append(
-            f"{marks[one.state]} :{side.role.word}[{side.role.glyph} {side.role.name}] is {escape(one.words)}.{more}"
+            f"{marks[one.state]} :{side.role.word}[{side.role.glyph} {side.role.name}] is {escape(one.words)}.{more} "
+            f":small[{escape(whole)}]"
         )
     return told
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from dashboard.charts.answer import Answer, Column
 from dashboard.compare import Row, compare_number, judged
-from dashboard.compare.nearest import REPEAT_LABELS, Nearest, nearest
+from dashboard.compare.nearest import REPEAT_LABELS, Nearest, nearest, short_names
 from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side, header
 from dashboard.metrics import METRICS
@@ -19,7 +19,7 @@ from dashboard.queries.totals import totals
 from dashboard.samples import sample
 from dashboard.store import Store
 
-DECIMALS = {"ms": 1, "share": 4, "count": 0, "requests": 2, "1/s": 3, "tok/s": 1, "tokens": 1}
+DECIMALS = {"ms": 1, "%": 2, "count": 0, "requests": 2, "1/s": 3, "tok/s": 1, "tokens": 1}
 WITHHELD = "not like for like"
 APART = "not comparable"
 Candidates = Sequence[tuple[Side, Sequence[Row]]]
@@ -36,7 +36,7 @@ _NOISE = (
     Column("high", "Noise to (%)", "%+.1f", width=85),
 )
 _GAP = "{name} / measured - 1, on unrounded values"
-_STATE = "Read from the side that is compared; ~ is inside the noise"
+_STATE = "Read from the side that is compared; ~ is inside the noise, a repeat of the measured run is the noise"
 
 
 def table(frame: Frame, store: Store, found: Candidates, n: Mapping[str, int | None]) -> Answer:
@@ -58,13 +58,13 @@ def table(frame: Frame, store: Store, found: Candidates, n: Mapping[str, int | N
 
 
 def number_rows(frame: Frame, store: Store, keys: Sequence[Key]) -> list[tuple[Side, list[Row]]]:
-    """These numbers of the measured run beside every candidate; noise rests on the repeats that are not compared."""
+    """These numbers of the measured run beside every candidate, all with the same noise."""
     measured = frame.measured.run_id
+    same = tuple(repeats(store, measured))
     found = []
     for side in frame.replays:
-        others = tuple(run_id for run_id in repeats(store, measured) if run_id != side.run_id)
         pair = (measured, side.run_id)
-        rows = [compare_number(store, pair, key, frame.population, frame.estimator, others) for key in keys]
+        rows = [compare_number(store, pair, key, frame.population, frame.estimator, same) for key in keys]
         found.append((side, rows))
     return found
 
@@ -77,7 +77,7 @@ def one(frame: Frame, found: tuple[Side, Sequence[Row]]) -> tuple[list[Column], 
         Column("measured", "Measured", "%.6g", width=85),
         Column("replay", "Replay", "%.6g", width=85),
         Column("gap", "Gap (%)", "%+.1f", _GAP.format(name="replay"), width=75),
-        Column("difference", "Difference", "%+.4g", "replay - measured, in the unit", width=85),
+        Column("difference", "Difference", "%+.4g", "replay - measured, in the unit; of a share in points", width=85),
         *_NOISE,
         Column("state", "State", help=_STATE, width=190),
         Column("measured_n", "n measured", "%d", width=85),
@@ -100,7 +100,7 @@ def several(frame: Frame, found: Candidates) -> tuple[list[Column], list[dict[st
     """Columns and rows of several candidates: value and gap of each next to each other, the rest behind."""
     names = [f"candidate_{at}" for at in range(1, len(found) + 1)]
     own = frame.population.matched  # the members, and so the measured value, are those of each pair
-    columns = [*_NUMBER, Column("nearest", "Nearest", width=125, help="Named where the noise leaves no doubt")]
+    columns = [*_NUMBER, Column("nearest", "Nearest", width=170, help="Named where the noise leaves no doubt")]
     columns += [] if own else [Column("measured", "Measured", "%.6g", width=75)]
     for name, (side, _) in zip(names, found, strict=True):
         said = side.role.name.capitalize()
@@ -153,7 +153,13 @@ def said_nearest(found: Candidates, one_: Nearest | None) -> str | None:
     """The nearest candidate by name, or why none is."""
     if one_ is None:
         return None
-    return one_.why if one_.at is None else found[one_.at][0].role.name
+    return one_.why if one_.at is None else candidate_names(found)[one_.at]
+
+
+def candidate_names(found: Candidates) -> list[str]:
+    """What candidates are called where one is named: the place in the bar, and the name that the run has elsewhere."""
+    names = short_names([side.run_id for side, _ in found])
+    return [f"{side.role.name}: {name}" for (side, _), name in zip(found, names, strict=True)]
 
 
 def withheld(frame: Frame, side: Side) -> bool:
@@ -186,11 +192,11 @@ def _measured(row: Row, hidden: bool) -> dict[str, Any]:
     return {
         "metric": row.key.label,
         "statistic": row.key.statistic.replace("_", " "),
-        "unit": row.key.unit,
+        "unit": unit_of(row.key.unit),
         "better": row.key.direction,
-        "measured": _rounded(base, row.key),
+        "measured": rounded(base, row.key.unit),
         "measured_n": row.measured.n,
-        "measured_unrounded": base,
+        "measured_unrounded": scaled(base, row.key.unit),
         "low": None if not spread or not base else 100 * (spread.low / base - 1),
         "high": None if not spread or not base else 100 * (spread.high / base - 1),
     }
@@ -201,19 +207,31 @@ def _of(row: Row, hidden: bool) -> dict[str, Any]:
     left, right = row.measured.value, row.replay.value
     apart = hidden or row.state == "not comparable" or left is None or right is None
     return {
-        "value": _rounded(right, row.key),
-        "measured": _rounded(left, row.key),
+        "value": rounded(right, row.key.unit),
+        "measured": rounded(left, row.key.unit),
         "gap": None if hidden or row.gap is None else 100 * row.gap,
-        "difference": None if apart else (right or 0.0) - (left or 0.0),
+        "difference": None if apart else scaled((right or 0.0) - (left or 0.0), row.key.unit),
         "state": WITHHELD if hidden else judged(row),
         "n": row.replay.n,
         "reason": WITHHELD if hidden else row.reason,
-        "unrounded": right,
+        "unrounded": scaled(right, row.key.unit),
     }
 
 
-def _rounded(value: float | None, key: Key) -> float | None:
-    return None if value is None else round(value, DECIMALS.get(key.unit, 2))
+def unit_of(unit: str) -> str:
+    """The unit of a table: shares stand in percent, and differences of them in points of it."""
+    return "%" if unit == "share" else unit
+
+
+def scaled(value: float | None, unit: str) -> float | None:
+    """A value in the unit of a table, unrounded."""
+    return None if value is None else value * (100 if unit == "share" else 1)
+
+
+def rounded(value: float | None, unit: str) -> float | None:
+    """A value in the unit of a table, in its decimals."""
+    told = scaled(value, unit)
+    return None if told is None else round(told, DECIMALS.get(unit_of(unit), 2))
 
 
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column]) -> pa.Table:

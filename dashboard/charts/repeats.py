@@ -11,7 +11,7 @@ import pyarrow as pa
 from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
-from dashboard.charts.number_table import DECIMALS, WITHHELD, sql_of
+from dashboard.charts.number_table import WITHHELD, rounded, scaled, sql_of, unit_of
 from dashboard.compare import Row
 from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Key
@@ -68,14 +68,14 @@ def repeat_table(frame: Frame, store: Store, side: Side, rows: Sequence[Row], n:
         _number(row.key, row.measured.value)
         | _bootstrap(row.noise, row.measured.value)
         | {
-            "repeat": _rounded(row.replay.value, row.key.unit),
+            "repeat": rounded(row.replay.value, row.key.unit),
             "difference": _difference(row),
             "gap": None if row.gap is None else 100 * row.gap,
             "inside": INSIDE.get(row.state, "outside" if row.noise else "unknown"),
             "n_run": row.measured.n,
             "n_repeat": row.replay.n,
             "reason": row.reason,
-            "repeat_unrounded": row.replay.value,
+            "repeat_unrounded": scaled(row.replay.value, row.key.unit),
         }
         for row in rows
     ]
@@ -94,8 +94,8 @@ def standing_table(
         _number(row.key, row.run.value)
         | _bootstrap(row.bootstrap, row.run.value)
         | {
-            "replay": _rounded(row.replay.value, row.key.unit),
-            "replay_unrounded": row.replay.value,
+            "replay": rounded(row.replay.value, row.key.unit),
+            "replay_unrounded": scaled(row.replay.value, row.key.unit),
             "gap": None if withheld or row.gap is None else 100 * row.gap,
             "spread": _spread(row),
             "place": WITHHELD if withheld else row.place,
@@ -182,20 +182,16 @@ def _number(key: Key, value: float | None) -> dict[str, Any]:
     return {
         "metric": key.label,
         "statistic": key.statistic.replace("_", " "),
-        "unit": key.unit,
-        "run": _rounded(value, key.unit),
-        "run_unrounded": value,
+        "unit": unit_of(key.unit),
+        "run": rounded(value, key.unit),
+        "run_unrounded": scaled(value, key.unit),
     }
-
-
-def _rounded(value: float | None, unit: str) -> float | None:
-    return None if value is None else round(value, DECIMALS.get(unit, 2))
 
 
 def _difference(row: Row) -> float | None:
     if row.measured.value is None or row.replay.value is None:
         return None
-    return _rounded(row.replay.value - row.measured.value, row.key.unit)
+    return rounded(row.replay.value - row.measured.value, row.key.unit)
 
 
 def _bootstrap(noise: Noise | None, value: float | None) -> dict[str, float | None]:

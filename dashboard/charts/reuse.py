@@ -128,9 +128,10 @@ def reasons(frame: Frame, store: Store, replay: Side) -> tuple[Answer, str]:
         return Answer(pa.table({}), sql, columns, not_recorded=said), ""
     told.sort(key=lambda row: (-abs(row["change_tokens"]), row["conversation_id"] or "", row["turn_index"] or 0))
     rows = [row | {"less": names[row["less"]], "why": why(row)} for row in told]
-    n = dict.fromkeys(pair, len(told))
     words = "A block is looked for among the events of the side that reused less, up to its first admission."
     shared = queries.summary(store, *pair, frame.population).turns
+    n = dict.fromkeys(pair, shared)
+    words += " n: shared source-turns that were compared; the rows are those whose reuse differs."
     empty = "Every shared source-turn reuses the same number of tokens on both sides." if shared else NOTHING_SHARED
     cut = any(result.truncated for result in results.values())
     table = in_units(pa.Table.from_pylist(rows))

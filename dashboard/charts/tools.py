@@ -142,21 +142,30 @@ def rates(found: SideBySide) -> Answer:
                     "run": run.letter,
                     **{name: cell.numbers[name].value for name in windows},
                     "unit": MEASURES[metric].unit,
-                    "n": cell.n,
+                    **{f"n_{name}": cell.numbers[name].n for name in windows},
                     "beside": cell.beside,
                 }
             )
-    types = {"rate": pa.string(), "run": pa.string(), **dict.fromkeys(windows, pa.float64()), "n": pa.int64()}
+    types = {"rate": pa.string(), "run": pa.string(), **dict.fromkeys(windows, pa.float64())}
+    types |= {f"n_{name}": pa.int64() for name in windows}
     columns = [
         Column("rate", "Rate", pinned=True),
         Column("run", "Run", pinned=True),
-        *(Column(one.value, one.value.replace("_", " "), "%.3f", help=one.words) for one in Window),
         Column("unit", "Unit"),
-        Column("n", "n", "%d", help="Successes that are counted, in the window with most"),
+        *(column for one in Window for column in _window_columns(one)),
         Column("beside", "Beside the first run", width=560),
     ]
     words = " ".join(f"{one.value.replace('_', ' ')}: {one.words}." for one in Window)
     return Answer(_table(rows, types, ("unit", "beside")), "", columns, _n(found), words)
+
+
+def _window_columns(window: Window) -> tuple[Column, Column]:
+    """A rate over one window, and the successes that this window counts."""
+    name = window.value.replace("_", " ")
+    return (
+        Column(window.value, name.capitalize(), "%.3f", help=window.words),
+        Column(f"n_{window.value}", f"n {name}", "%d", help="Successes that this window counts"),
+    )
 
 
 def own(found: SideBySide) -> Answer:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from dashboard.compare.gates import GateResult
-from dashboard.compare.rows import NEARLY, Row, nearly_equal
+from dashboard.compare.rows import NEARLY, Row, judged, nearly_equal
 from dashboard.metrics import Population
-from dashboard.queries.identity import IdentityDiff
+from dashboard.queries.identity import IdentityDiff, said_differing
 
 _LABELS = {
     "blind_prediction": "A blind prediction: at its sealing the measured run was neither held nor fitted on.",
@@ -49,18 +50,11 @@ def claim(
         f"{_gaps(known, ('ttft.mean', 'tpot.mean', 'e2e.mean', 'request_rate'))}."
     )
     compared = [row for row in rows if row.state != "not comparable"]
-    inside = [row for row in compared if row.state in ("~", "same")]
-    unjudged = [row for row in compared if row.noise is None and row.state != "same"]
-    sentences.append(
-        f"{len(inside)} of {len(compared)} compared numbers are equal or inside the noise of the measured side"
-        + (f"; for {len(unjudged)} the noise is unknown." if unjudged else ".")
-    )
+    sentences.append(_counted(compared, label))
     if gates:
         failed = [result.gate.text for result in gates if result.verdict == "fail"]
-        sentences.append(
-            f"Of {len(gates)} gates {len(gates) - len(failed)} hold"
-            + (f"; these do not: {', '.join(failed)}." if failed else ".")
-        )
+        named = f"; {'this does' if len(failed) == 1 else 'these do'} not: {', '.join(failed)}." if failed else "."
+        sentences.append(gates_hold(gates) + named)
     else:
         sentences.append("No acceptance contract was given, so nothing here passes or fails.")
     missing: dict[str, list[str]] = {}
@@ -69,14 +63,20 @@ def claim(
             names = missing.setdefault(row.reason.rstrip("."), [])
             names += [row.key.label] if row.key.label not in names else []
     not_shown = [f"{', '.join(names)} ({reason})" for reason, names in missing.items()]
-    tails = [str(row.key) for row in rows if row.key.statistic in ("p95", "p99") and row.state in ("better", "worse")]
+    known_worse = [row for row in rows if row.state in ("better", "worse") and row.noise]
+    tails = [str(row.key) for row in known_worse if row.key.statistic in ("p95", "p99")]
     if tails:
         sentences.append(f"Not shown: agreement in the tail; outside the noise are {', '.join(tails)}.")
+    left_open: dict[str, list[str]] = {}
+    for row in rows:
+        if row.state == "open":
+            left_open.setdefault(judged(row), []).append(str(row.key))
+    sentences += [f"Not shown: a difference in {', '.join(names)} ({why})." for why, names in left_open.items()]
     if not_shown:
         sentences.append(f"Not comparable: {'; '.join(not_shown)}.")
     if diff.unknown:
         sentences.append(
-            f"{diff.unknown} identity fields are unknown on a side or both and {diff.differing} differ: "
+            f"Of the identity fields {diff.unknown} are unknown on a side or both, {said_differing(diff.rows)}: "
             "the claim holds for the recorded deployment only."
         )
     return sentences
@@ -87,8 +87,29 @@ def brief(sentences: Sequence[str]) -> str:
 
     ``sentences`` are those of :func:`claim`. The label stands beside it, and the identity with its counts.
     """
-    kept = ("Over ", "Of ", "Not shown: ")
-    return " ".join(one for one in sentences if one.startswith(kept) or " compared numbers are " in one)
+    kept = re.compile(r"Over |Not shown: |\d+ of \d+ gates? |.* compared numbers are ")
+    return " ".join(one for one in sentences if kept.match(one))
+
+
+def gates_hold(gates: Sequence[GateResult]) -> str:
+    """How many gates of a contract hold."""
+    held, one = sum(result.verdict == "pass" for result in gates), len(gates) == 1
+    return f"{held} of {len(gates)} gate{'' if one else 's'} hold{'s' if one else ''}"
+
+
+def _counted(compared: Sequence[Row], label: str) -> str:
+    """How many of the numbers are inside the noise, and of how many that cannot be said."""
+    if label == "measured_repeat":
+        return f"None of {len(compared)} compared numbers are judged: a repeat of the measured run is what noise is."
+    inside = sum(row.state in ("~", "same") for row in compared)
+    unjudged = sum(row.noise is None and row.state != "same" for row in compared)
+    left_open = sum(row.state == "open" for row in compared)
+    parts = [f"{inside} of {len(compared)} compared numbers are equal or inside the noise of the measured side"]
+    if left_open:
+        parts.append(f"{left_open} beyond too few repeats are not shown to differ")
+    if unjudged:
+        parts.append(f"for {unjudged} the noise is unknown")
+    return "; ".join(parts) + "."
 
 
 def _two_measurements(diff: IdentityDiff, failed: Sequence[str]) -> str:
@@ -114,7 +135,15 @@ def _gaps(known: dict[str, Row], names: Sequence[str]) -> str:
     for name in names:
         row = known.get(name) or next((r for key, r in known.items() if key.startswith(name + ".")), None)
         if row is not None and row.gap is not None:
-            mark = " ~" if row.state == "~" else "" if row.noise or row.state == "same" else " (noise unknown)"
             shown = NEARLY if nearly_equal(row) else f"{row.gap:+.1%}"
-            parts.append(f"{row.key.label} {row.key.statistic.replace('_', ' ')} {shown}{mark}")
+            parts.append(f"{row.key.words} {shown}{_mark(row)}")
     return "gaps are " + ", ".join(parts) if parts else "no gap is defined"
+
+
+def _mark(row: Row) -> str:
+    """What stands behind a gap in a sentence; nothing where it is outside the noise."""
+    if row.state in ("same", "repeat"):
+        return ""
+    if row.noise is None:
+        return " (noise unknown)"
+    return {"~": " (inside the noise)", "open": f" ({judged(row)})"}.get(row.state, "")

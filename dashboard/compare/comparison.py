@@ -151,7 +151,8 @@ def _compare(
     gates: Sequence[Gate],
     metrics: Sequence[str],
 ) -> Comparison:
-    same = tuple(other for other in repeats(store, measured) if other != replay)
+    same = tuple(repeats(store, measured))
+    apart = tuple(run_id for run_id in same if run_id != replay)
     pair = (measured, replay)
 
     def row(key: Key) -> Row:
@@ -169,7 +170,7 @@ def _compare(
         totals(store, replay, population.for_side(measured)).total("ok"),
     )
     label = pair_label(store, measured, replay)
-    parts = tuple(found for name, found in decompositions(store, *pair, population, same).items() if name in metrics)
+    parts = tuple(found for name, found in decompositions(store, *pair, population, apart).items() if name in metrics)
     results = tuple(_judge(store, pair, gate, estimator, same) for gate in gates)
     return Comparison(
         measured=measured,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.compare.numbers import Key
@@ -10,6 +10,7 @@ from dashboard.compare.rows import Row
 
 TIED = "~ none, by the noise"
 UNKNOWN = "noise unknown"
+FEW = "too few repeats"
 OTHER_MEMBERS = "each pair has members of its own"
 APART = "not comparable"
 REPEAT_LABELS = ("measured_repeat", "same_run")
@@ -28,9 +29,9 @@ class Nearest:
 def nearest(rows: Sequence[Row]) -> Nearest:
     """The nearest of several candidates, from one row of the same number per candidate (at least two).
 
-    Candidate a is nearer than b when it is nearer to every value that the measured side may have (its noise), and
-    ``|b - measured| - |a - measured|`` exceeds half the width of that noise. It is named when it is nearer than all
-    others that can be compared.
+    Candidate a is nearer than b when it is nearer to every value that the measured side may have (its noise, and what
+    redrawing adds to one or two repeats), and ``|b - measured| - |a - measured|`` exceeds half the width of that. It is
+    named when it is nearer than all others that can be compared.
     """
     key = rows[0].key
     known = [(at, row) for at, row in enumerate(rows) if row.state != "not comparable"]
@@ -42,7 +43,10 @@ def nearest(rows: Sequence[Row]) -> Nearest:
     spreads = [row.noise for _, row in known]
     if any(spread is None for spread in spreads):
         return Nearest(key, None, UNKNOWN)
-    low, high = min(s.low for s in spreads if s), max(s.high for s in spreads if s)
+    reaches = [spread.reach for spread in spreads if spread]
+    if None in reaches:
+        return Nearest(key, None, FEW)
+    low, high = min(r[0] for r in reaches if r), max(r[1] for r in reaches if r)
     (centre,) = measured
     assert centre is not None
 
@@ -57,28 +61,41 @@ def nearest(rows: Sequence[Row]) -> Nearest:
     return Nearest(key, first[0])
 
 
-def nearest_claim(names: Sequence[str], found: Sequence[Nearest]) -> list[str]:
-    """Sentences on several candidates, bounded: who is nearer in what, and of how many numbers nothing is said.
+def short_names(run_ids: Sequence[str]) -> list[str]:
+    """What runs are called side by side: the name of each, with its digest where two share one."""
+    slugs = [run_id.rpartition("-")[0] for run_id in run_ids]
+    return [run_id if slugs.count(slug) > 1 else slug for slug, run_id in zip(slugs, run_ids, strict=True)]
 
-    ``names`` are those of the candidates, in the order of the rows that ``found`` was made from.
+
+def nearest_claim(names: Mapping[int, str], found: Sequence[Nearest]) -> list[str]:
+    """One line per candidate that competes, then of how many numbers nothing is said: bounded.
+
+    ``names`` are those of the competing candidates by their places among the rows that ``found`` was made from, which
+    are the headline numbers on every page and on the command line.
     """
-    sentences = []
-    for at, name in enumerate(names):
-        won = [f"{one.key.label} {one.key.statistic.replace('_', ' ')}" for one in found if one.at == at]
-        if won:
-            sentences.append(f"Nearer to the measured run, outside the noise, {name} is in {', '.join(won)}.")
+    of = f"of {len(found)} headline numbers"
+    lines = []
+    for at, name in names.items():
+        won: dict[str, list[str]] = {}
+        for one in found:
+            if one.at == at:
+                label = one.key.words.removesuffix(f" {one.key.statistic}")
+                won.setdefault(label, []).append(one.key.words.removeprefix(label).strip())
+        told = "; ".join(f"{label} {', '.join(statistics)}".strip() for label, statistics in won.items())
+        count = sum(map(len, won.values()))
+        lines.append(f"{name} is nearer in {count} {of}" + (f": {told}." if told else "."))
     open_: dict[str, int] = {}
     for one in found:
         if one.at is None:
             open_[one.why] = open_.get(one.why, 0) + 1
-    words = {
-        TIED: "no candidate is nearer outside the noise",
-        UNKNOWN: "the noise is unknown, so none is called nearer",
-        OTHER_MEMBERS: "each pair has members of its own, so none is called nearer",
-        APART: "fewer than two candidates can be compared",
-    }
-    told = [f"for {count} {words[why]}" for why, count in open_.items()]
-    if told:
-        sentences.append(f"Of {len(found)} numbers, {'; '.join(told)}.")
-    sentences.append("Nearer in these numbers is not nearer in others, and says nothing of why.")
-    return sentences
+    lines += [f"Undecided in {count} {of}: {_WHY[why]}." for why, count in open_.items()]
+    return [*lines, "Nearer in these numbers is not nearer in others, and says nothing of why."]
+
+
+_WHY = {
+    TIED: "no candidate is nearer outside the noise",
+    UNKNOWN: "the noise is unknown",
+    FEW: "one or two repeats, and nothing to draw again",
+    OTHER_MEMBERS: "each pair has members of its own",
+    APART: "fewer than two candidates can be compared",
+}

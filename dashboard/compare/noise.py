@@ -2,13 +2,14 @@
 
 Repeats of the measured run (equal identity) say it best. Without any, the measured rows are drawn again: whole lanes
 of a closed loop, as its requests depend on each other, else single requests. Seeded, so the same rows give the same
-interval.
+interval. One or two repeats say too little of how far a number moves: they stay the interval that is shown, but what
+lies beyond them counts as outside only where redrawing says so as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +25,8 @@ from dashboard.store import Store
 RESAMPLES = 200
 SEED = 20_251
 COVERED = (2.5, 97.5)  # percentiles of the resampled statistic
+ENOUGH_REPEATS = 3
+"""Repeats that are noise by themselves; with fewer, the measured side is drawn again as well."""
 MAX_POINTS = 2_000
 """A larger sample is drawn again as this many bins of neighbouring values: the interval needs no more."""
 
@@ -36,7 +39,8 @@ Draws = tuple[Floats, Floats]
 class Noise:
     """Values of the measured side that are as good as the one measured: from ``low`` to ``high``, in its unit.
 
-    ``n`` counts repeats, or resamples of ``units`` lanes or requests.
+    ``n`` counts repeats, or resamples of ``units`` lanes or requests. ``redrawn`` is what a bootstrap gives beside too
+    few repeats; None where there are enough, or where the number cannot be drawn again.
     """
 
     kind: Literal["repeats", "lanes", "requests"]
@@ -44,10 +48,25 @@ class Noise:
     high: float
     n: int
     units: int = 0
+    redrawn: tuple[float, float] | None = None
 
     def holds(self, value: float) -> bool:
         """Whether a value is inside."""
         return self.low <= value <= self.high
+
+    @property
+    def few(self) -> str:
+        """How many repeats it rests on, in words, where these are too few to be noise by themselves; else empty."""
+        if self.kind != "repeats" or self.n >= ENOUGH_REPEATS:
+            return ""
+        return "one repeat" if self.n == 1 else "two repeats"
+
+    @property
+    def reach(self) -> tuple[float, float] | None:
+        """What a value must lie beyond to be outside; None where that is not known: few repeats, and no redrawing."""
+        if not self.few:
+            return self.low, self.high
+        return self.redrawn and (min(self.low, self.redrawn[0]), max(self.high, self.redrawn[1]))
 
     def relative(self, measured: float) -> tuple[float, float] | None:
         """The interval as signed gaps; None where the measured value is zero."""
@@ -59,8 +78,31 @@ class Noise:
     def words(self) -> str:
         """Where it comes from."""
         if self.kind == "repeats":
-            return f"largest deviation of {self.n} repeat{'s' if self.n > 1 else ''} of the measured run"
+            drawn = ", and redrawing" if self.redrawn else ", no redrawing" if self.few else ""
+            return f"largest deviation of {self.n} repeat{'s' if self.n > 1 else ''} of the measured run{drawn}"
         return f"bootstrap over {self.units} {self.kind}, {self.n} resamples, central 95 %"
+
+
+Place = Literal["inside", "open", "outside", "unknown"]
+
+
+def place(spread: Noise | None, value: float) -> Place:
+    """Where a value lies against the noise: the one rule by which anything is called outside of it.
+
+    ``open`` is beyond one or two repeats, but inside redrawing, or where nothing can be drawn again: not shown.
+    """
+    if spread is None:
+        return "unknown"
+    if spread.holds(value):
+        return "inside"
+    reach = spread.reach
+    return "outside" if reach and not reach[0] <= value <= reach[1] else "open"
+
+
+def open_words(spread: Noise | None) -> str:
+    """What is said of an open value."""
+    assert spread is not None
+    return f"beyond {spread.few}, {'inside redrawing' if spread.redrawn else 'no redrawing'}"
 
 
 def noise(
@@ -74,7 +116,8 @@ def noise(
 ) -> Noise | None:
     """The noise of a number of the measured run, or None where nothing says it.
 
-    With repeats it is the measured value give or take the largest deviation of a repeat.
+    With repeats it is the measured value give or take the largest deviation of a repeat, with a bootstrap beside it
+    where these are too few.
     """
     if measured.value is None:
         return None
@@ -83,7 +126,10 @@ def noise(
         known = [value for value in others if value is not None]
         if known:
             spread = max(abs(value - measured.value) for value in known)
-            return Noise("repeats", measured.value - spread, measured.value + spread, len(known))
+            told = Noise("repeats", measured.value - spread, measured.value + spread, len(known))
+            drawn = _bootstrap(store, run_id, key, population, estimator) if told.few else None
+            known_to_move = drawn is not None and drawn.low < drawn.high  # what never happened cannot be drawn again
+            return replace(told, redrawn=(drawn.low, drawn.high)) if drawn and known_to_move else told
     return _bootstrap(store, run_id, key, population, estimator)
 
 

@@ -15,6 +15,8 @@ from dashboard.samples import sample
 from dashboard.store import Store
 from engine.errors import GapscopeError
 
+_WINDOWS = {"fixed": "fixed window", "observed_span": "observed span", "completions": "window of completions"}
+
 
 @dataclass(frozen=True, slots=True)
 class Key:
@@ -55,6 +57,13 @@ class Key:
     def label(self) -> str:
         """The metric in words."""
         return METRICS[self.metric].label if self.metric in METRICS else MEASURES[self.metric].label
+
+    @property
+    def words(self) -> str:
+        """The number in words: ``TTFT mean``, ``Requests per second over the fixed window``."""
+        if self.metric in MEASURES and self.statistic in _WINDOWS:
+            return f"{self.label} per second over the {_WINDOWS[self.statistic]}"
+        return f"{self.label} {self.statistic.replace('_', ' ')}"
 
     @property
     def unit(self) -> str:

@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboard.compare.noise import Noise, noise
+from dashboard.compare.noise import Noise, noise, open_words, place
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import Estimator, Population
 from dashboard.store import Store
 from engine.definitions import Refusal, caveats, refusal
 
-State = Literal["better", "worse", "differs", "~", "same", "not comparable"]
+State = Literal["better", "worse", "differs", "~", "open", "same", "repeat", "not comparable"]
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
     """One number on both sides. ``gap`` = replay / measured - 1, signed, on unrounded values.
 
-    ``state`` reads from the replay's side: ``~`` is inside the noise, ``differs`` a number without a better side.
-    ``reason`` says why a pair is not comparable, or what the state rests on.
+    ``state`` reads from the replay's side: ``~`` is inside the noise, ``differs`` a number without a better side,
+    ``open`` beyond one or two repeats that redrawing does not confirm, ``repeat`` a repeat of the measured run, which
+    says what the noise is. ``reason`` says why a pair is not comparable, or what the state rests on.
     """
 
     key: Key
@@ -45,10 +46,17 @@ def nearly_equal(row: Row) -> bool:
     return row.gap is not None and 0 < abs(row.gap) < 0.0005
 
 
+REPEAT = "a repeat: it is the noise"
+
+
 def judged(row: Row) -> str:
     """What stands beside a gap on every page: better or worse, and whether that is inside the noise."""
     if row.state == "~":
         return "~ inside the noise"
+    if row.state == "open":
+        return open_words(row.noise)
+    if row.state == "repeat":
+        return REPEAT
     if row.state in ("same", "not comparable"):
         return row.state
     return f"{NEARLY if nearly_equal(row) else row.state}, {'outside the noise' if row.noise else 'noise unknown'}"
@@ -100,7 +108,10 @@ def compare_number(
     estimator: Estimator,
     repeats: tuple[str, ...],
 ) -> Row:
-    """One number on both sides, with gap, noise and state; ``repeats`` are other runs of the measured experiment."""
+    """One number on both sides, with gap, noise and state; ``repeats`` are other runs of the measured experiment.
+
+    A repeat that is compared itself has no better or worse: the noise is made of it.
+    """
     measured, replay = pair
     said = refused(store, measured, replay, key)
     own = population.for_side(replay)
@@ -116,8 +127,13 @@ def compare_number(
     notes = "".join(f"; {said}" for said in (*_notes(left, right), *to_be_said(store, measured, replay, key)))
     if right.value == left.value:
         return Row(key, left, right, gap, spread, "same", f"equal values{notes}")
-    if spread is not None and spread.holds(right.value):
+    if replay in repeats:
+        return Row(key, left, right, gap, spread, "repeat", f"{REPEAT}{notes}")
+    where = place(spread, right.value)
+    if spread is not None and where == "inside":
         return Row(key, left, right, gap, spread, "~", f"inside the noise: {spread.words}{notes}")
+    if spread is not None and where == "open":
+        return Row(key, left, right, gap, spread, "open", f"{open_words(spread)}: {spread.words}{notes}")
     reason = (f"outside the noise: {spread.words}" if spread else "noise unknown: no repeat in the store") + notes
     if key.direction == "neither":
         return Row(key, left, right, gap, spread, "differs", reason)

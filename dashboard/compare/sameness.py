@@ -70,14 +70,19 @@ class Sameness:
         if self.differing:
             first = ", ".join(line.label for line in self.differing[:3])
             more = f" and {len(self.differing) - 3} more" if len(self.differing) > 3 else ""
-            return f"not the same configuration: {len(self.differing)} fields differ ({first}{more})"
+            return f"not the same configuration: {_settings(len(self.differing))} ({first}{more})"
         if self.unknown:
             return (
-                f"not shown to be the same configuration: no field differs, {self.unknown} are known on one side only"
+                f"not shown to be the same configuration: no setting differs, {self.unknown} are known on one side only"
             )
         return (
-            f"the same configuration as far as recorded: {self.same} fields are equal, {self.nowhere} known on no side"
+            f"the same configuration as far as recorded: {self.same} settings are equal, {self.nowhere} known on no "
+            "side"
         )
+
+
+def _settings(count: int) -> str:
+    return "1 setting differs" if count == 1 else f"{count} settings differ"
 
 
 def lines(baseline: Bundle, others: Sequence[Bundle]) -> list[Line]:

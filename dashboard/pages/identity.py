@@ -17,6 +17,9 @@ everything = by_weight(lines(frame.measured.bundle, [side.bundle for side in fra
 with st.container(gap="xsmall"):
     for sentence in identity.verdicts(frame, everything):
         st.markdown(sentence)
+    st.caption(
+        "Launch arguments and other fields that hold several settings are counted, and shown, setting by setting."
+    )
 with st.container(horizontal=True, vertical_alignment="bottom"):
     every = widgets.control("only") == "all"
     words = widgets.control("id_find", width=260, placeholder="field or value").lower().split()
@@ -33,8 +36,14 @@ draw(
     height=460,
 )
 for state, key, title, note, opened in (
-    ("unknown", "unknown", "Fields that a side does not know", "Neither a match nor a mismatch.", True),
-    ("same", "equal", "Fields that are equal on all sides", "", every),
+    (
+        "unknown",
+        "unknown",
+        "Settings that a side does not know",
+        "Neither a match nor a mismatch. With several candidates one that does not know it is enough.",
+        True,
+    ),
+    ("same", "equal", "Settings that are equal on all sides", "", every),
 ):
     fold = st.expander(
         f"{len(shown[state]):,} {title[0].lower()}{title[1:]}",
@@ -46,7 +55,7 @@ for state, key, title, note, opened in (
         with fold:
             draw(frame, key, title, identity.fields(frame, shown[state]), note=note, height=380)
 if ruled_out := len(shown["not applicable"]):
-    st.caption(f"{ruled_out:,} more fields do not apply to any candidate.")
+    st.caption(f"{ruled_out:,} more settings do not apply to any candidate.")
 
 rows, recorded = identity.memory(frame)
 if recorded:

@@ -8,9 +8,10 @@ from dashboard.charts.cohort import successes
 from dashboard.charts.copying import copy_button
 from dashboard.charts.draw import draw
 from dashboard.compare import compare
+from dashboard.compare.claim import gates_hold
 from dashboard.compare.nearest import nearest_claim
 from dashboard.frame import escape
-from dashboard.metrics import HEADLINE_METRICS
+from dashboard.metrics import headline_numbers
 
 frame, store = widgets.frame("verdict"), widgets.store()
 if not frame.replays:
@@ -26,8 +27,7 @@ found = [
     for side in frame.replays
 ]
 n = successes(frame, store)
-names = [f"{metric}.{statistic}" for metric in HEADLINE_METRICS for statistic in ("mean", "p50", "p90", "p99")]
-names.append(f"request_rate.{frame.window}")
+names = headline_numbers(frame.window)
 headline = [(side, [comparison.row(name) for name in names]) for side, comparison in found]
 
 for side, comparison in found:
@@ -40,7 +40,8 @@ if len(number_table.competing(frame, headline)) > 1:
     with st.container(border=True, key="claim-nearest", gap="xsmall"):
         st.markdown("**Which candidate is nearer to the measured run**")
         closest = [one for one in number_table.nearest_rows(frame, headline) if one]
-        said = nearest_claim([side.role.name for side in frame.replays], closest)
+        called = number_table.candidate_names(headline)
+        said = nearest_claim({at: called[at] for at in number_table.competing(frame, headline)}, closest)
         st.markdown("\n".join(f"- {escape(sentence)}" for sentence in said))
 
 if frame.like_for_like:
@@ -77,8 +78,7 @@ if frame.like_for_like:
 
 if gates:
     held = "; ".join(
-        f"{sum(result.verdict == 'pass' for result in comparison.gates)} of {len(gates)} gates hold"
-        + (f" for {side.role.name}" if len(found) > 1 else "")
+        gates_hold(comparison.gates) + (f" for {side.role.name}" if len(found) > 1 else "")
         for side, comparison in found
     )
     draw(frame, "gates", f"Acceptance contract: {held}", verdict.gate_table(found))

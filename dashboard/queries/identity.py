@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dashboard.store import Store
@@ -23,6 +24,16 @@ _ORDER: dict[State, int] = {
     "unknown_both": 3,
     "not_applicable": 4,
 }
+
+
+def said_differing(diffs: Sequence[FieldDiff]) -> str:
+    """How many fields of the record differ, and how many of these define the regime or are observed only."""
+    found = [one for one in diffs if one.state == "differs"]
+    regime = sum(one.regime for one in found)
+    observed = sum((one.group, one.field) in VARYING_FIELDS for one in found)
+    parts = [f"{regime} of the regime"] * bool(regime)
+    parts += ["observed only" if observed == len(found) else f"{observed} observed only"] * bool(observed)
+    return f"{len(found)} differ{'s' if len(found) == 1 else ''}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 @dataclass(frozen=True, slots=True)

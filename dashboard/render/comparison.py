@@ -10,6 +10,7 @@ from dashboard.compare import LABELS, Comparison, judged
 from dashboard.compare.claim import PLACES
 from dashboard.compare.numbers import Number
 from dashboard.compare.rows import Row, nearly_equal
+from dashboard.queries.identity import said_differing
 from dashboard.render.parts import PARTS_HEAD, decomposition_json, parts_notes, parts_rows
 from dashboard.render.tables import NOTHING, grid, section, shown_unit, shown_value
 
@@ -32,7 +33,8 @@ def shown_noise(row: Row) -> str:
     if relative is None:
         return f"{shown_value(row.noise.low, row.key.unit)}..{shown_value(row.noise.high, row.key.unit)}"
     low, high = relative
-    return f"±{high:.1%}" if row.noise.kind == "repeats" else f"{low:+.1%}..{high:+.1%}"
+    few = f", {row.noise.few}" if row.noise.few else ""
+    return f"±{high:.1%}{few}" if row.noise.kind == "repeats" else f"{low:+.1%}..{high:+.1%}"
 
 
 def reproduce(comparison: Comparison) -> str:
@@ -72,13 +74,13 @@ def cells(row: Row) -> tuple[str, ...]:
         shown_noise(row),
         f"{row.measured.n:,}",
         f"{row.replay.n:,}",
-        _state_of(row),
+        shown_state(row),
     )
 
 
-def _state_of(row: Row) -> str:
-    """The state; where it rests on no noise, or on a gap too small to be shown, that is said."""
-    return judged(row) if row.noise is None or nearly_equal(row) else row.state
+def shown_state(row: Row) -> str:
+    """The state; where it rests on no noise, on too little, or on a gap too small to be shown, that is said."""
+    return judged(row) if row.noise is None or nearly_equal(row) or row.state in ("open", "repeat") else row.state
 
 
 def _ledger(comparison: Comparison, markdown: bool) -> str:
@@ -126,7 +128,7 @@ def _facts(comparison: Comparison) -> list[str]:
         f"percentiles: {comparison.estimator.words}",
         f"rates: {comparison.window.words}",
         f"repeats of the measured run: {repeats}",
-        f"identity: {diff.differing} fields differ, {diff.unknown} unknown on a side or both",
+        f"identity: of the fields {said_differing(diff.rows)}, {diff.unknown} are unknown on a side or both",
         f"shared source-turns: {m.matched} of {successes} ({m.rule})",
     ]
 
@@ -178,7 +180,14 @@ def row_json(row: Row) -> dict[str, Any]:
         "gap": row.gap,
         "noise": None
         if spread is None
-        else {"kind": spread.kind, "low": spread.low, "high": spread.high, "n": spread.n, "units": spread.units},
+        else {
+            "kind": spread.kind,
+            "low": spread.low,
+            "high": spread.high,
+            "n": spread.n,
+            "units": spread.units,
+            "redrawn": spread.redrawn and list(spread.redrawn),
+        },
         "state": row.state,
         "reason": row.reason,
     }

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dashboard.compare import LABELS, Comparison
-from dashboard.compare.nearest import REPEAT_LABELS, Nearest, nearest, nearest_claim
+from dashboard.compare.nearest import REPEAT_LABELS, Nearest, nearest, nearest_claim, short_names
 from dashboard.compare.rows import Row
-from dashboard.render.comparison import comparison_json, reproduce, shown_gap, shown_noise
+from dashboard.metrics import headline_numbers
+from dashboard.render.comparison import comparison_json, reproduce, shown_gap, shown_noise, shown_state
 from dashboard.render.tables import grid, section, shown_unit, shown_value
 
 
@@ -29,9 +30,10 @@ def comparisons_text(found: Sequence[Comparison], form: str) -> str:
     parts.append("\n".join(bullet + line for line in told))
     parts.append(_numbers(found, names, closest, markdown))
     if closest:
-        parts.append(
-            section(title, "Nearer to the measured run", [bullet + said for said in nearest_claim(names, closest)])
-        )
+        headline = headline_numbers(found[0].window)
+        counted = [one for one in closest if str(one.key) in headline]
+        said = nearest_claim({at: names[at] for at in competing(found)}, counted)
+        parts.append(section(title, "Nearer to the measured run", [bullet + line for line in said]))
     for name, one in zip(names, found, strict=True):
         said = [*one.claim, *(f"warning: {warning.text}" for warning in one.warnings)]
         said += [f"gate {r.gate.text}: {r.verdict}, {r.reason}" for r in one.gates]
@@ -43,13 +45,17 @@ def comparisons_text(found: Sequence[Comparison], form: str) -> str:
 
 def names_of(found: Sequence[Comparison]) -> list[str]:
     """What the columns of the replays are called: the name of each, with its digest where two share one."""
-    slugs = [one.replay.rpartition("-")[0] for one in found]
-    return [one.replay if slugs.count(slug) > 1 else slug for slug, one in zip(slugs, found, strict=True)]
+    return short_names([one.replay for one in found])
+
+
+def competing(found: Sequence[Comparison]) -> list[int]:
+    """Places of the replays that can be nearer than another: no repeats of the measured run, no unlike pairs."""
+    return [at for at, one in enumerate(found) if one.label not in REPEAT_LABELS and not one.identity.regime_differs]
 
 
 def nearest_of(found: Sequence[Comparison]) -> list[Nearest]:
-    """Of every number, which replay is nearest; empty where fewer than two compete. Repeats of the run do not."""
-    places = [at for at, one in enumerate(found) if one.label not in REPEAT_LABELS and not one.identity.regime_differs]
+    """Of every number, which replay is nearest; empty where fewer than two compete."""
+    places = competing(found)
     if len(places) < 2:
         return []
     told = [nearest([found[at].rows[row] for at in places]) for row in range(len(found[0].rows))]
@@ -82,7 +88,13 @@ def _numbers(found: Sequence[Comparison], names: Sequence[str], closest: Sequenc
 
 def _cells(row: Row, own: bool) -> list[str]:
     measured = [shown_value(row.measured.value, row.key.unit)] if own else []
-    return [*measured, shown_value(row.replay.value, row.key.unit), shown_gap(row), row.state, f"{row.replay.n:,}"]
+    return [
+        *measured,
+        shown_value(row.replay.value, row.key.unit),
+        shown_gap(row),
+        shown_state(row),
+        f"{row.replay.n:,}",
+    ]
 
 
 def comparisons_json(found: Sequence[Comparison], closest: Sequence[Nearest]) -> dict[str, Any]:

@@ -107,7 +107,11 @@ def _rates(found: SideBySide, markdown: bool) -> str:
         measure = MEASURES[name]
         for run in found.runs:
             cell = found.cell(name, run.letter)
-            values = (shown_value(cell.numbers[window.value].value, measure.unit) for window in Window)
+            numbers = [cell.numbers[window.value] for window in Window]
+            values = [
+                shown_value(one.value, measure.unit) + (f" (n {one.n:,})" if one.value is not None else "")
+                for one in numbers
+            ]
             rows.append((measure.label, run.letter, shown_unit(measure.unit), *values, cell.beside))
     windows = (window.value.replace("_", " ") for window in Window)
     return grid(("rate", "run", "unit", *windows, "beside the first run"), rows, markdown)

@@ -22,7 +22,7 @@ from dashboard.compare import LABELS, Row
 from dashboard.compare.decomposition import Decomposition
 from dashboard.compare.sameness import lines
 from dashboard.frame import Frame, Side
-from dashboard.metrics import HEADLINE_METRICS, metric
+from dashboard.metrics import headline_numbers, metric
 from dashboard.report.contents import Made, Maker, Report, Section, silent
 from dashboard.sharing.comment import verdict as one_line
 from dashboard.store import Store
@@ -59,8 +59,7 @@ def _verdict(section: Section, store: Store, report: Report) -> None:
         section.words += [who + sentence for sentence in found.claim]
         section.words += [f"{who}Warning: {warning.text}" for warning in found.warnings]
     maker, pairs = Maker(report.frame, section), report.comparisons
-    names = [f"{name}.{statistic}" for name in HEADLINE_METRICS for statistic in ("mean", "p50", "p90", "p99")]
-    names.append(f"request_rate.{report.frame.window}")
+    names = headline_numbers(report.frame.window)
     headline = [(side, [one.row(name) for name in names]) for side, one in pairs]
     n = cohort.successes(report.frame, store)
     if report.frame.like_for_like:

@@ -10,6 +10,7 @@ from dashboard.compare import LABELS, compare
 from dashboard.compare.claim import brief
 from dashboard.compare.contract import parse_gates
 from dashboard.frame import Frame, Side
+from dashboard.queries.identity import said_differing
 from dashboard.sharing.plain import grid, literal, markdown_table
 from dashboard.store import Store
 from dashboard.view import PARAMS
@@ -120,7 +121,7 @@ def identities(frame: Frame, sides: Sequence[Side], n: Mapping[str, int | None] 
     for side in sides:
         identity, coverage = "", ""
         if side is not frame.measured and side.label:
-            identity = f"{side.differing} differ ({len(side.regime)} of the regime), {side.unknown} unknown"
+            identity = f"{said_differing(side.diffs)}, {side.unknown} unknown"
             rules = differing(frame.measured.bundle.identity, side.bundle.identity)
             identity += f"; other definitions: {'; '.join(rules)}" if rules else ""
         if side.bundle.kind == "replay":

@@ -10,13 +10,13 @@ import pytest
 from small_runs import MS, S, identity, request, write
 
 from dashboard.cli import main
-from dashboard.compare.nearest import APART, OTHER_MEMBERS, TIED, UNKNOWN, nearest, nearest_claim
-from dashboard.compare.noise import Noise
+from dashboard.compare.nearest import APART, FEW, OTHER_MEMBERS, TIED, UNKNOWN, nearest, nearest_claim, short_names
+from dashboard.compare.noise import Noise, open_words, place
 from dashboard.compare.numbers import Key, Number
 from dashboard.compare.rows import Row
 
 TTFT = Key("ttft", "mean")
-AROUND = Noise("repeats", 96.0, 104.0, 1)  # 100 give or take 4
+AROUND = Noise("repeats", 96.0, 104.0, 3)  # 100 give or take 4
 
 
 def row(value: float | None, noise: Noise | None = AROUND, measured: float = 100.0) -> Row:
@@ -50,17 +50,58 @@ def test_what_cannot_be_said_has_its_reason() -> None:
     assert nearest([row(103.0), row(110.0, measured=101.0)]).why == OTHER_MEMBERS
 
 
+@pytest.mark.parametrize(
+    ("repeats", "redrawn", "value", "where"),
+    [
+        (3, None, 105.0, "outside"),  # three repeats decide alone
+        (3, (80.0, 130.0), 105.0, "outside"),
+        (1, (80.0, 130.0), 104.0, "inside"),
+        (1, (80.0, 130.0), 105.0, "open"),
+        (2, (80.0, 130.0), 79.0, "outside"),
+        (2, (99.0, 101.0), 105.0, "outside"),  # beyond both, though redrawing is the narrower one
+        (1, (101.0, 110.0), 95.0, "outside"),
+        (1, None, 500.0, "open"),  # one repeat, and nothing to draw again
+    ],
+)
+def test_only_what_is_beyond_few_repeats_and_redrawing_is_outside(
+    repeats: int, redrawn: tuple[float, float] | None, value: float, where: str
+) -> None:
+    assert place(Noise("repeats", 96.0, 104.0, repeats, redrawn=redrawn), value) == where
+
+
+def test_an_open_value_is_said_in_words() -> None:
+    assert open_words(Noise("repeats", 96.0, 104.0, 1, redrawn=(80.0, 130.0))) == "beyond one repeat, inside redrawing"
+    assert open_words(Noise("repeats", 6.0, 6.0, 2)) == "beyond two repeats, no redrawing"
+    assert place(None, 1.0) == "unknown"
+    assert place(Noise("lanes", 96.0, 104.0, 200, 8), 105.0) == "outside"  # a bootstrap without any repeat
+
+
+def test_few_repeats_name_the_nearest_only_beyond_redrawing() -> None:
+    wide = Noise("repeats", 96.0, 104.0, 1, redrawn=(90.0, 112.0))  # half its width is 11
+    assert nearest([row(103.0, wide), row(110.0, wide)]).why == TIED  # 7 nearer
+    assert nearest([row(103.0, wide), row(130.0, wide)]).at == 0  # 27 nearer, and nearer to 112 as well
+    alone = Noise("repeats", 96.0, 104.0, 1)
+    assert nearest([row(103.0, alone), row(500.0, alone)]).why == FEW
+
+
 def test_the_claim_names_numbers_and_counts_the_others() -> None:
     found = [
         nearest([row(103.0), row(110.0)]),
         nearest([row(97.0), row(106.0)]),
         nearest([row(1.0, None), row(2.0, None)]),
     ]
-    said = nearest_claim(["replay", "candidate 2"], found)
-    assert said[0] == "Nearer to the measured run, outside the noise, replay is in TTFT mean."
-    assert "for 1 no candidate is nearer outside the noise" in said[1]
-    assert "for 1 the noise is unknown" in said[1]
-    assert not any("candidate 2 is in" in sentence for sentence in said)
+    assert nearest_claim({0: "replay", 2: "candidate 3"}, found) == [
+        "replay is nearer in 1 of 3 headline numbers: TTFT mean.",
+        "candidate 3 is nearer in 0 of 3 headline numbers.",
+        "Undecided in 1 of 3 headline numbers: no candidate is nearer outside the noise.",
+        "Undecided in 1 of 3 headline numbers: the noise is unknown.",
+        "Nearer in these numbers is not nearer in others, and says nothing of why.",
+    ]
+
+
+def test_runs_of_one_name_are_told_apart() -> None:
+    assert short_names(["a-b-12ab", "c-34cd"]) == ["a-b", "c"]
+    assert short_names(["a-12ab", "a-34cd"]) == ["a-12ab", "a-34cd"]
 
 
 def stretched(factor: float) -> list[dict[str, Any]]:
@@ -80,7 +121,8 @@ def stretched(factor: float) -> list[dict[str, Any]]:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     write(tmp_path, "m", stretched(1.0))
-    write(tmp_path, "m_again", stretched(1.02), record=identity(hardware__load=[3.0]))
+    for name, factor in (("m_again", 1.02), ("m_third", 1.01), ("m_fourth", 0.99)):
+        write(tmp_path, name, stretched(factor), record=identity(hardware__load=[3.0]))
     write(tmp_path, "near", stretched(1.05), kind="replay")
     write(tmp_path, "far", stretched(1.5), kind="replay")
     return tmp_path
@@ -103,7 +145,11 @@ def test_the_command_compares_with_several(store: Path, capsys: pytest.CaptureFi
     assert main([*asked, "--format", "markdown"]) == 0
     text = capsys.readouterr().out
     assert "| metric | statistic | unit | better | measured | noise | near | gap |" in text
-    assert "Nearer to the measured run, outside the noise, near is in TTFT mean" in text
+    assert "- near is nearer in 12 of 17 headline numbers: TTFT mean, p50, p90, p99; " in text
+    assert "- m_again is nearer" not in text
+    (mean,) = [line.split(" | ") for line in text.splitlines() if line.startswith("| TTFT | mean |")]
+    assert (mean[5], mean[8], mean[12], mean[16]) == ("±2.0%", "worse", "worse", "a repeat: it is the noise")
+    assert "No repeat of the measured run" not in text
     assert main(asked) == 0
 
 
@@ -118,3 +164,19 @@ def test_more_than_fit_side_by_side_are_refused(store: Path, capsys: pytest.Capt
     more = [write(store, f"x{k}", stretched(2.0 + k), kind="replay") for k in range(3)]
     assert main(["compare", "m", "near", "far", *more, "--store", str(store)]) == 2
     assert "at most 4" in capsys.readouterr().err
+
+
+def test_one_repeat_that_equals_the_run_makes_nothing_certain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Four requests of one TTFT cannot be drawn otherwise, so one repeat is all that is known."""
+    write(tmp_path, "m", stretched(1.0))
+    write(tmp_path, "m_again", stretched(1.0001), record=identity(hardware__load=[3.0]))
+    write(tmp_path, "off", stretched(1.01), kind="replay")
+    assert main(["compare", "m", "off", "--store", str(tmp_path), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    mean = next(one for one in told["rows"] if (one["metric"], one["statistic"]) == ("ttft", "mean"))
+    assert (mean["state"], mean["noise"]["n"], mean["noise"]["redrawn"]) == ("open", 1, None)
+    assert "beyond one repeat, no redrawing" in mean["reason"]
+    assert any("a difference in ttft.mean" in one and one.startswith("Not shown: ") for one in told["claim"])
+    assert not any("outside the noise" in one for one in told["claim"])

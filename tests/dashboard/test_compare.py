@@ -48,9 +48,17 @@ def slower(factor: float, count: int = 4, **values: Any) -> list[dict[str, Any]]
     ]
 
 
-def test_states_with_repeats(root: Path) -> None:
+@pytest.mark.parametrize(
+    ("repeats", "slow", "fast"),
+    [
+        ((1.04,), "open", "open"),  # equal values cannot be drawn otherwise, so one repeat is all that is known
+        ((1.04, 1.01, 0.99), "worse", "better"),
+    ],
+)
+def test_states_with_repeats(root: Path, repeats: tuple[float, ...], slow: str, fast: str) -> None:
     measured = write(root, "m", slower(1.0))
-    write(root, "m_repeat", slower(1.04), record=identity(hardware__load=[3.0]))
+    for at, factor in enumerate(repeats):
+        write(root, f"m_repeat{at}", slower(factor), record=identity(hardware__load=[3.0]))
     write(root, "other", slower(3.0), record=identity(client__lanes=4))
     states = {}
     for name, factor in (("near", 0.97), ("slow", 1.05), ("fast", 0.9), ("equal", 1.0)):
@@ -59,11 +67,11 @@ def test_states_with_repeats(root: Path) -> None:
         states[name] = row.state
         assert row.gap == pytest.approx(factor - 1, abs=1e-12)
         assert row.noise is not None
-        assert (row.noise.kind, row.noise.n) == ("repeats", 1)
+        assert (row.noise.kind, row.noise.n) == ("repeats", len(repeats))
         assert row.noise.relative(100.0) == pytest.approx((-0.04, 0.04))
-        assert len(found.repeats) == 1
+        assert len(found.repeats) == len(repeats)
         assert not [w for w in found.warnings if w.code == "noise"]
-    assert states == {"near": "~", "slow": "worse", "fast": "better", "equal": "same"}
+    assert states == {"near": "~", "slow": slow, "fast": fast, "equal": "same"}
 
 
 def test_a_higher_rate_is_better_and_a_number_without_a_side_differs(root: Path) -> None:

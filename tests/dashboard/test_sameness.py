@@ -38,7 +38,7 @@ def test_equal_records_are_one_configuration() -> None:
     told = sameness(found, 0)
     assert told.state == "same"
     assert told.same == 6  # engine, two launch arguments, model, client version, TPOT; the load decides nothing
-    assert "the same configuration as far as recorded: 6 fields are equal" in told.words
+    assert "the same configuration as far as recorded: 6 settings are equal" in told.words
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_one_difference_refuses_the_same_configuration(field: tuple[str, str], v
     refused = sameness(found, 1)
     assert refused.state == "refused"
     assert [line.label for line in refused.differing] == [label]
-    assert f"1 fields differ ({label})" in refused.words
+    assert f"1 setting differs ({label})" in refused.words
 
 
 def test_every_definition_of_a_number_is_a_field() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -30,29 +31,46 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def repeated(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with three repeats, which are noise by themselves."""
+    folder = tmp_path_factory.mktemp("repeated") / "runs"
+    shutil.copytree(store, folder)
+    for name, speed in (("third", 1.01), ("fourth", 0.99)):
+        synthetic.write(folder, "measured", name, speed=speed)
+    return folder
+
+
 @pytest.fixture
 def both(store: Path) -> list[str]:
     return [run_id(store, "ample8-replay"), run_id(store, "far")]
 
 
-def test_the_verdict_has_every_candidate_in_one_table(opened: Open, store: Path, both: list[str]) -> None:
-    app = opened(store, "verdict", r=both)
+def test_the_verdict_has_every_candidate_in_one_table(opened: Open, repeated: Path, both: list[str]) -> None:
+    app = opened(repeated, "verdict", r=both)
     assert not app.exception
     numbers = next(frame.value for frame in app.dataframe if "candidate_2_gap" in frame.value.columns)
     ttft = numbers[numbers["metric"] == "TTFT"]
     assert ttft["candidate_1_gap"].tolist() == pytest.approx([10.0] * 5, abs=1e-6)
     assert ttft["candidate_2_gap"].tolist()[1:] == pytest.approx([30.0] * 4, abs=1e-6)  # the mean is of other turns
-    assert set(ttft["nearest"]) == {"replay"}
+    assert set(ttft["nearest"]) == {"replay: ample8-replay"}
     assert set(ttft["better"]) == {"lower"}
     assert (ttft["candidate_1_n"] > 0).all()
     ratio = ttft["candidate_2_unrounded"] / ttft["measured_unrounded"]
     assert ratio.tolist()[1:] == pytest.approx([1.3] * 4, abs=1e-8)
-    assert "Nearer to the measured run, outside the noise, replay is in TTFT mean" in said(app)
+    assert "replay: ample8-replay is nearer in" in said(app)
+    assert "of 17 headline numbers: TTFT mean" in said(app)
 
 
 def test_a_repeat_competes_with_nobody(opened: Open, store: Path, both: list[str]) -> None:
     app = opened(store, "verdict", r=[both[0], run_id(store, "again")])
     assert "Which candidate is nearer" not in said(app)
+    assert "No repeat of the measured run" not in said(app)
+    numbers = next(frame.value for frame in app.dataframe if "candidate_2_state" in frame.value.columns)
+    assert set(numbers["candidate_2_state"]) <= {"a repeat: it is the noise", "same", "not comparable"}
+    assert "candidate 2: a recording" in said(app)
+    ratio = numbers[numbers["metric"] == "Token hit ratio"]
+    assert set(ratio["unit"]) <= {"%"}
 
 
 def test_the_parts_of_a_gap_are_those_of_the_chosen_candidate(opened: Open, store: Path, both: list[str]) -> None:
@@ -70,7 +88,7 @@ def test_tables_of_numbers_hold_all_candidates(opened: Open, store: Path, both: 
 
 def test_gates_are_judged_for_every_candidate(opened: Open, store: Path, both: list[str]) -> None:
     app = opened(store, "verdict", r=both, gates="ttft.mean<=20%")
-    assert "1 of 1 gates hold for replay; 0 of 1 gates hold for candidate 2" in said(app)
+    assert "1 of 1 gate holds for replay; 0 of 1 gate holds for candidate 2" in said(app)
 
 
 def test_the_outcome_bar_stands_on_every_page(opened: Open, store: Path) -> None:

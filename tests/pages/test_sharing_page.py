@@ -51,7 +51,7 @@ def test_the_verdict_holds_headline_and_gates_alone(opened: Open, paired: Path) 
     app.session_state["copy"] = True
     app.run()
     (whole,) = [code.value for code in app.code if "gapscope: Verdict" in code.value]
-    assert "Of 1 gates 1 hold." in whole
+    assert "1 of 1 gate holds." in whole
     assert "gates=ttft.mean" in whole
     assert "**Number by number**" in whole
 
@@ -70,7 +70,7 @@ def test_the_report_page_says_what_it_writes(opened: Open, paired: Path) -> None
     assert run_id(paired, "ample8") in command
     assert "--gate 'ttft.mean<=1%'" in command
     claims = next(one.value for one in app.dataframe if "claim" in one.value)
-    assert "Of 1 gates" in claims["claim"][0]
+    assert " of 1 gate hold" in claims["claim"][0]
     app.session_state["preview"] = True
     app.run()
     assert not app.exception
