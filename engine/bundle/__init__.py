@@ -6,7 +6,7 @@ from engine.bundle.manifest import Check, Phase
 from engine.bundle.reader import Bundle, find_bundle, list_bundles, measured_runs, open_bundle
 from engine.bundle.spool import Spool, spooled
 from engine.bundle.staging import clean_stale, working_folder
-from engine.bundle.writer import BundleWriter, slugify
+from engine.bundle.writer import BundleWriter, checked_slug, slugify
 
 __all__ = [
     "LABELS",
@@ -15,6 +15,7 @@ __all__ = [
     "Check",
     "Phase",
     "Spool",
+    "checked_slug",
     "clean_stale",
     "find_bundle",
     "ledger_of",

@@ -44,13 +44,9 @@ class BundleWriter:
     def __init__(self, store: Path, kind: str, slug: str, title: str, identity: Identity) -> None:
         if kind not in KINDS:
             raise GapscopeError(f"Run kind {kind!r}: expected one of {', '.join(KINDS)}.")
-        if not RUN_ID.fullmatch(f"{slug}-{0:012x}"):
-            raise GapscopeError(
-                f"Run name {slug!r}: expected up to 64 lower-case letters, digits, - or _, a letter or digit first."
-            )
         self.store = Path(store)
         self.kind = kind
-        self.slug = slug
+        self.slug = checked_slug(slug)
         self.title = title
         self.identity = identity
         self._files: dict[str, dict[str, Any]] = {}
@@ -208,6 +204,19 @@ class BundleWriter:
             return call(*args, **options)
         except OSError as problem:
             raise staging.write_failed(self.store, problem) from problem
+
+
+def checked_slug(slug: str) -> str:
+    """The name, as it stands before the digest in a run id.
+
+    Raises:
+        GapscopeError: not of the form.
+    """
+    if not RUN_ID.fullmatch(f"{slug}-{0:012x}"):
+        raise GapscopeError(
+            f"Run name {slug!r}: expected up to 64 lower-case letters, digits, - or _, a letter or digit first."
+        )
+    return slug
 
 
 def slugify(text: str) -> str:

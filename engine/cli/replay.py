@@ -51,7 +51,8 @@ def add_replay(commands: Commands) -> None:
     parser.add_argument("--trace", type=Path, metavar="FILE", help="the workload (default: that of --like)")
     add_trace_options(parser)
     add_timing_options(parser)
-    parser.add_argument("--title", help="what people read (the run's id is made from it)")
+    parser.add_argument("--title", help="what people read (the run's name is made from it, where none is given)")
+    parser.add_argument("--name", help="the part of the run's id before its digest, as ample8-12-lanes")
     parser.add_argument("--dry-run", action="store_true", help="show the resolved knobs and stop")
     add_fit_options(parser)
     parser.set_defaults(run=_replay)
@@ -75,13 +76,14 @@ def add_timing_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from engine.bundle import measured_runs
+    from engine.bundle import checked_slug, measured_runs
     from engine.deployment import changed_presets, memory_notes, preset_folders
     from engine.replay import knobs_from_run, replay, resolve_host_terms, trace_digest
     from engine.timing import build_timing
     from engine.timing.notes import notes_of
     from engine.traces import keep_trace
 
+    name = checked_slug(arguments.name) if arguments.name is not None else None
     stores = stores_of(arguments)
     like = sound_run(stores, arguments.like) if arguments.like else None
     base = knobs_from_run(like) if like else {}
@@ -122,9 +124,11 @@ def _replay(arguments: argparse.Namespace) -> int:
             store=stores[-1],
             presets=presets,
             title=arguments.title,
+            slug=name,
             like=stood_for,
             held=measured_runs(stores),
             parent_run=like.run_id if like and is_replay else None,
+            base=like if is_replay else None,
             progress=bar.report,
         )
     finally:

@@ -99,8 +99,9 @@ class About(TypedDict, total=False):
     ``title`` is what people read, made from the workload where not given; ``slug`` the first part of the run id, made
     from the title. ``like`` is the measured run whose deployment is replayed: changed knobs are named against it, and
     its model, hardware and topology are assumed. ``held`` are ids of the measured runs in the stores, for the label of
-    a comparison; ``parent_run`` is the replay that this one varies, ``counterfactual`` what it took from a measurement,
-    ``point`` what it is a point of, where it belongs to a sweep (``{base, changes, fit}``).
+    a comparison; ``parent_run`` is the replay that this one varies, and ``base`` that replay itself, where the title
+    names what changed against it; ``counterfactual`` is what it took from a measurement, ``point`` what it is a point
+    of, where it belongs to a sweep (``{base, changes, fit}``).
     """
 
     title: str | None
@@ -108,6 +109,7 @@ class About(TypedDict, total=False):
     like: Bundle | None
     held: Sequence[str]
     parent_run: str | None
+    base: Bundle | None
     counterfactual: Counterfactual | None
     point: Mapping[str, Any] | None
 

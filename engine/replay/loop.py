@@ -344,13 +344,25 @@ def _last_start_ns(result: ReplayResult) -> int | None:
 
 def _title(result: ReplayResult, about: About) -> str:
     """What is replayed, and the settings in which it departs from what it is like."""
-    like = about.get("like")
+    like, base = about.get("like"), about.get("base")
+    if base is not None:
+        start = knob_table.resolve({}, knobs_from_run(base))
+        changed = {
+            name: value for name, value in result.asked.items() if start[name] not in (value, result.knobs[name])
+        }
+        return ", ".join([base.run_id.rpartition("-")[0], *_named(changed)])
     title = f"Replay of {result.trace.name if like is None else like.title}"
-    changed = changed_knobs(result, about) if like is not None else {}
-    named = [f"{name}={told['to']}" for name, told in changed.items() if result.knobs[name] != told["from"]]
+    departs = changed_knobs(result, about) if like is not None else {}
+    named = _named({name: told["to"] for name, told in departs.items() if result.knobs[name] != told["from"]})
+    return f"{title}, with {', '.join(named)}" if named else title
+
+
+def _named(changes: Mapping[str, Any]) -> list[str]:
+    """Changed knobs in words, at most :data:`MOST_NAMED`."""
+    named = [f"{name}={value}" for name, value in changes.items()]
     if len(named) > MOST_NAMED:
         named[MOST_NAMED - 1 :] = [f"{len(named) - MOST_NAMED + 1} more changes"]
-    return f"{title}, with {', '.join(named)}" if named else title
+    return named
 
 
 def _slug(like: Bundle | None, trace: Trace, title: str | None) -> str:

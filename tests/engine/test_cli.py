@@ -67,6 +67,11 @@ def test_a_replay_can_be_varied_from_its_own_record(
     assert second.lineage["parent_run"] == first
     assert second.lineage["knobs_changed"] == {"kv_blocks": {"from": 8192, "to": 500}}
     assert second.lineage["config"]["lanes"] == 2
+    assert second.title == f"{first.rpartition('-')[0]}, kv_blocks=500"
+    assert cli.main(["replay", "--like", first, "--name", "No Name", "--store", str(store)]) == terminal.BAD_INPUT
+    assert "expected up to 64 lower-case letters" in capsys.readouterr().err
+    assert cli.main(["replay", "--like", first, "--name", "half", "--store", str(store)]) == 0
+    assert capsys.readouterr().out.startswith("half-")
 
 
 def test_an_altered_run_is_not_replayed(trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -344,6 +344,16 @@ def test_a_title_names_what_was_changed(tmp_path: Path) -> None:
     assert open_bundle(tmp_path / same).title == "Replay of two lanes"
 
 
+def test_a_title_names_what_was_changed_against_the_replay_that_was_varied(tmp_path: Path) -> None:
+    trace = trace_of([talk("a", turn("a0", 22, 3))])
+    measured = open_bundle(tmp_path / replay(trace, {**TEN_MS, "lanes": 2}, store=tmp_path, title="two lanes"))
+    varied = {**TEN_MS, "lanes": 2, "request_latency_ms": 4.0}  # as fitted, and so no change of who varies it
+    base = open_bundle(tmp_path / replay(trace, varied, store=tmp_path, like=measured, slug="two-fitted"))
+    told = {"like": measured, "base": base, "parent_run": base.run_id}
+    again = replay(trace, {**varied, "lanes": 3}, store=tmp_path, **told)
+    assert open_bundle(tmp_path / again).title == "two-fitted, lanes=3"
+
+
 def test_canceling_and_interrupting_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trace, store = random_trace(2, 6), tmp_path / "store"
     monkeypatch.setattr(replay_module, "REPORT_EVERY_S", 0.0)
