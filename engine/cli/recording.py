@@ -279,7 +279,8 @@ def _add_check(actions: Commands) -> None:
         "check",
         "check a recording: what it says of itself, and parity of the scheduler",
         "Every failed check of the run, then each recorded batch and each stored and removed block against both cores\n"
-        "(`gapscope parity`), with the first that differs. Exit code 1: a core differs from the recording.\n\n"
+        "(`gapscope parity`), with the first that differs. Exit code 1: a core differs from the recording, or the\n"
+        "recording is not whole or contradicts itself.\n\n"
         "  gapscope record check tight",
         parents=[store_options()],
     )
@@ -289,7 +290,7 @@ def _add_check(actions: Commands) -> None:
 
 def _check(arguments: argparse.Namespace) -> int:
     from engine.cli.shared import sound_run
-    from engine.recording.check import check
+    from engine.recording.check import COMPARED, check, contradictions
 
     bundle = sound_run(stores_of(arguments), arguments.name)
     say_checks(bundle, ["rows_complete"])
@@ -297,4 +298,10 @@ def _check(arguments: argparse.Namespace) -> int:
     for result in check(bundle):
         print(result.describe())
         exact &= result.exact
-    return 0 if exact else 1
+    print(COMPARED)
+    contradicting = contradictions(bundle)
+    if contradicting:
+        print("the recording is not whole, or contradicts itself:")
+    for failed in contradicting:
+        print(f"  {failed.check}: {failed.detail}")
+    return 0 if exact and not contradicting else 1

@@ -434,3 +434,42 @@ def test_a_sweep_whose_shapes_say_otherwise(tmp_path: Path) -> None:
     (path / "shapes.jsonl").write_bytes(lines(shapes))
     bundle = open_bundle(tmp_path / "store" / import_sweep(path, tmp_path / "store"))
     assert "shape 1" in detail(bundle, "shapes_reproduced")
+
+
+def _another_hash(folder: Folder) -> None:
+    folder.events[5]["hashes"] = ["f0000000000000cc"]  # C's block, stored a second time
+
+
+def _one_hash_for_two(folder: Folder) -> None:
+    folder.events[3]["hashes"] = folder.events[5]["hashes"] = [HASHES[2]]  # C's block under the hash of B's
+
+
+def _another_parent(folder: Folder) -> None:
+    folder.events[2]["parent"] = "f0000000000000ff"
+
+
+def _removed_unknown(folder: Folder) -> None:
+    folder.events[4]["hashes"] = ["f0000000000000ff"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (_another_hash, "f0000000000000cc holds what f00000000000000c holds"),
+        (_one_hash_for_two, "f00000000000000b is stored with two contents"),
+        (_another_parent, "f0000000000000ff is named as a parent, but was never stored"),
+        (_removed_unknown, "f0000000000000ff is removed, but was never stored"),
+    ],
+)
+def test_hashes_that_are_no_names_of_contents(tmp_path: Path, change: Any, words: str) -> None:
+    folder = Folder()
+    change(folder)
+    bundle = imported(folder, tmp_path)
+    assert verdicts(bundle)["kv_hash_content"] == "fail"
+    assert words in detail(bundle, "kv_hash_content")
+
+
+def test_blocks_held_before_the_recording_have_any_hash(tmp_path: Path) -> None:
+    folder = Folder()
+    del folder.events[:2]  # neither the clear nor what A stored
+    assert verdicts(imported(folder, tmp_path))["kv_hash_content"] == "pass"

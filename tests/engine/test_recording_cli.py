@@ -18,6 +18,7 @@ from stub_server import Stub
 from engine.bundle import list_bundles, open_bundle
 from engine.cli import main as cli
 from engine.importers import import_recording
+from engine.recording.check import contradictions
 from engine.stores import PROJECT
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -99,8 +100,21 @@ def test_a_missing_library_names_the_extra(capsys: pytest.CaptureFixture[str], m
 def test_check_is_0_for_a_recording_that_the_scheduler_reproduces(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["record", "check", "tight8", "--store", str(SAMPLES)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["plain", "skipping"]
-    assert all("3,766 of 3,766 passes equal" in line for line in lines)
+    assert [line.split()[0] for line in lines] == ["plain", "skipping", "compared:"]
+    assert all("3,766 of 3,766 passes equal" in line for line in lines[:2])
+
+
+def test_check_is_1_for_a_recording_that_contradicts_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Folder()
+    folder.identity["client"] = {"lateness_ms": {"p99": 99.0}}  # of the machine, and no contradiction
+    folder.events[5]["hashes"] = ["f0000000000000cc"]
+    run_id = import_recording(folder.write(tmp_path / "tiny"), tmp_path / "store")
+    bundle = open_bundle(tmp_path / "store" / run_id)
+    assert [check.check for check in contradictions(bundle)] == ["kv_hash_content"]
+    folder.identity["scheduler"] |= {"max_num_seqs": 2}
+    run_id = import_recording(folder.write(tmp_path / "tiny"), tmp_path / "store")
+    assert cli.main(["record", "check", run_id, "--store", str(tmp_path / "store")]) == 1
+    assert "  kv_hash_content: 1 of 6 " in capsys.readouterr().out
 
 
 def test_check_is_1_for_another_and_shows_both_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

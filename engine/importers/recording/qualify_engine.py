@@ -10,6 +10,7 @@ from engine.bundle import Check
 from engine.importers.recording.files import Recording
 from engine.importers.recording.history import History
 from engine.importers.recording.kv_events import CacheEvents
+from engine.importers.recording.kv_hashes import hashes_name_contents
 from engine.importers.recording.verdict import verdict
 
 
@@ -135,4 +136,5 @@ def events_consistent(recording: Recording, events: CacheEvents) -> list[Check]:
             "admissions with hits are on blocks that a recorded event stored",
             "admissions hit blocks that no recorded event stored",
         ),
+        hashes_name_contents(recording),
     ]
