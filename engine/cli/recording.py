@@ -99,19 +99,23 @@ def _needs_extra() -> None:
 
 def _record(arguments: argparse.Namespace) -> int:
     _needs_extra()
-    from engine.recording.recording import record
+    from engine.recording.recording import RecordingBroken, record
 
     plan, bar = _plan(arguments), ProgressBar(arguments.name)
     store = stores_of(arguments)[-1]
     try:
         recorded = record(plan, store, bar.show)
+    except RecordingBroken as error:
+        bar.clear()
+        print(f"gapscope: {error}", file=sys.stderr)
+        return 1
     finally:
         bar.clear()
     print(recorded.run_id)
     _said(store, recorded.run_id, recorded.remarks)
     if recorded.raw is not None:
         print(f"files of the recording: {recorded.raw}", file=sys.stderr)
-    return 0
+    return 1 if recorded.broken else 0
 
 
 def _said(store: Path, run_id: str, remarks: list[str]) -> None:

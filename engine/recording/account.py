@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from engine.errors import GapscopeError
 from engine.knobs import BY_NAME
+from engine.recording.client.answer import SHOWN
 from engine.recording.client.load import Load
+from engine.recording.journal import Journal
 from engine.recording.plan import Plan
 from engine.traces.prompts import TokenSource
 from engine.traces.tree import Trace
@@ -53,14 +56,15 @@ def workload(
     }
 
 
-def phases(plan: Plan, start_ns: int, load: Load, reset: bool) -> dict[str, Any]:
+def phases(plan: Plan, start_ns: int, load: Load, journal: Journal, reset: bool) -> dict[str, Any]:
     """The phases as asked for, the profile ``start_ns`` after the start; one without an end, as long as it was."""
     knobs = plan.knobs
-    lasted_s = ((load.ended_ns or 0) - load.started_ns - start_ns) / 1e9
+    lasted_s = max(0, (load.ended_ns or 0) - load.started_ns - start_ns) / 1e9
+    primed_ns = journal.primer_end_ns
     return {
         "prewarm": f"one request of one token; prefix cache {'reset' if reset else 'not reset'}",
         "warmup_s": round(start_ns / 1e9, 6),
-        "primer_s": _primer_s(load),
+        "primer_s": None if primed_ns is None else round((primed_ns - load.started_ns) / 1e9, 6),
         "duration_s": knobs["duration_s"] or round(lasted_s, 6),
         "grace_s": knobs["grace_s"],
         "cancel": "requests in flight after the grace are canceled by closing the connection",
@@ -68,15 +72,11 @@ def phases(plan: Plan, start_ns: int, load: Load, reset: bool) -> dict[str, Any]
     }
 
 
-def _primer_s(load: Load) -> float | None:
-    """From the start of the load to the end of the last primer; None: there was none."""
-    ends = [one.answer.end_ns for one in load.exchanges if one.primed and one.primed[0] == "primer"]
-    return round((max(ends) - load.started_ns) / 1e9, 6) if ends else None
-
-
-def end(client: Client, load: Load) -> dict[str, Any]:
+def end(client: Client, load: Load, journal: Journal) -> dict[str, Any]:
     """When sending stopped, what was left was canceled, and all was over."""
-    ended_s = ((load.ended_ns or 0) - load.started_ns) / 1e9
+    if load.ended_ns is None:  # known once it is over
+        return {"t_stop_s": None, "t_cancel_s": None, "t_end_s": None, "interrupted": True}
+    ended_s = (load.ended_ns - load.started_ns) / 1e9
     deadline = None if client.deadline_ns is None else (client.deadline_ns - client.start_ns) / 1e9
     cancel = None if client.cancel_ns is None else (client.cancel_ns - client.start_ns) / 1e9
     if load.canceled_ns is not None:
@@ -88,22 +88,29 @@ def end(client: Client, load: Load) -> dict[str, Any]:
         "t_end_s": round(ended_s, 6),
         "interrupted": load.stopped,
         "server_gone": load.server_gone,
-        "canceled": sum(one.answer.status == "canceled" for one in load.exchanges),
+        "problem": None if load.problem is None else cause(load.problem),
+        "canceled": journal.canceled,
         "trace_exhausted": client.exhausted_ns is not None,
         "idle_shifts": len(client.shifts),
     }
 
 
-def remarks(identity: Mapping[str, Any], rows: list[dict[str, Any]]) -> list[str]:
+def cause(problem: BaseException) -> str:
+    """A problem of this program in words."""
+    if isinstance(problem, GapscopeError):
+        return str(problem)
+    return f"a defect of gapscope, {type(problem).__name__}: {' '.join(str(problem).split())[:SHOWN] or 'no words'}"
+
+
+def remarks(identity: Mapping[str, Any], journal: Journal) -> list[str]:
     """What a user should know besides the checks of the run."""
     said = []
     over, client = identity["end"], identity["client"]
     if over["interrupted"]:
-        why = "the server was gone" if over["server_gone"] else "interrupted"
+        why = "the server was gone" if over["server_gone"] else over["problem"] or "interrupted"
         said.append(f"{why} {over['t_end_s']:.1f} s after the start: what was recorded is kept, and cut short")
     if client["cpu_share"] > 0.9:
         said.append(f"the client used {100 * client['cpu_share']:.0f} % of a processor: it is the bottleneck")
-    failed = [row for row in rows if row["status"] == "error"]
-    if failed:
-        said.append(f"{len(failed):,} of {len(rows):,} requests failed, the first with: {failed[0]['error']}")
+    if journal.failed:
+        said.append(f"{journal.failed:,} of {journal.rows:,} requests failed, the first with: {journal.first_error}")
     return said

@@ -56,7 +56,10 @@ async def look_at(http: aiohttp.ClientSession, url: str, model: str | None) -> E
     if not url.startswith(("http://", "https://")):
         raise GapscopeError(f"--url {url}: expected the address of a server, as http://127.0.0.1:8000.")
     listed = await _json(http, f"{url}/v1/models", needed=True)
-    models = {str(one["id"]): one for one in listed.get("data") or () if isinstance(one, dict) and "id" in one}
+    given = listed.get("data")
+    if not isinstance(given, list):
+        raise GapscopeError(f"{url}/v1/models lists no models: expected `data` with a list; is this the right server?")
+    models = {str(one["id"]): one for one in given if isinstance(one, dict) and "id" in one}
     if model is None and len(models) == 1:
         model = next(iter(models))
     if model not in models:

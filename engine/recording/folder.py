@@ -27,7 +27,66 @@ def write_client_half(folder: Path, identity: Mapping[str, Any], requests: Rows)
         GapscopeError: the folder cannot be written.
     """
     _write(folder, REQUESTS, _lines(requests))
-    _write_identity(folder, {"schema": RUN_SCHEMA, "recorded": "client", **identity})
+    _write_identity(folder, _client_half(identity))
+
+
+def begin_client_half(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Write what is known of a recording whose requests are still to come.
+
+    Raises:
+        GapscopeError: the folder cannot be written.
+    """
+    _write(folder, IDENTITY, json.dumps(_client_half(identity), indent=1).encode())
+
+
+def finish_client_half(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Put the requests of a recording, that were written as they ended, into the order in which they were sent, and
+    write its identity. A last row that was cut off is left out.
+
+    Raises:
+        GapscopeError: the folder cannot be written.
+    """
+    path = folder / REQUESTS
+    try:
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines = lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
+        lines.sort(key=lambda line: orjson.loads(line)["dispatch_s"])
+        beside = path.with_suffix(".sorted")  # so that the rows are there at every moment
+        beside.write_bytes(b"".join(lines))
+        beside.replace(path)
+    except OSError as error:
+        raise GapscopeError(f"The recording cannot be written to {folder}: {error.strerror or error}.") from error
+    _write_identity(folder, _client_half(identity))
+
+
+def mend_client_half(folder: Path) -> None:
+    """Give a recording whose program was killed its end: that of the last request which was over.
+
+    Raises:
+        GapscopeError: the folder cannot be written, or no request was over.
+    """
+    identity = read_identity(folder)
+    end = identity.get("end")
+    if not isinstance(end, dict) or "t_end_s" not in end or end["t_end_s"] is not None:
+        return
+    finish_client_half(folder, identity)
+    ends = [orjson.loads(line)["end_s"] for line in (folder / REQUESTS).read_bytes().splitlines()]
+    if not ends:
+        raise GapscopeError(f"{folder} has no request that was over: there is nothing to lay rows under.")
+    asked, last = identity["phases"], max(ends)
+    asked["duration_s"] = asked["duration_s"] or max(0, last - asked["warmup_s"])
+    identity["end"] = {**end, "t_stop_s": last, "t_end_s": last}
+    _write_identity(folder, identity)
+
+
+def holds_requests(folder: Path) -> bool:
+    """Whether a folder has rows of requests."""
+    path = folder / REQUESTS
+    return path.is_file() and path.stat().st_size > 0
+
+
+def _client_half(identity: Mapping[str, Any]) -> dict[str, Any]:
+    return {"schema": RUN_SCHEMA, "recorded": "client", **identity}
 
 
 def lay_server_half(folder: Path, half: ServerHalf, facts: Mapping[str, Any]) -> None:

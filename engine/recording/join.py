@@ -13,7 +13,7 @@ from engine.importers.recording.files import REQUEST
 from engine.recording.clocks import S, clock_of
 from engine.recording.ending import cut_short
 from engine.recording.facts import server_facts
-from engine.recording.folder import REQUESTS, lay_server_half, read_identity
+from engine.recording.folder import REQUESTS, lay_server_half, mend_client_half, read_identity
 from engine.recording.joining import names_of, require_batches, server_half
 from engine.recording.listeners import KV_RAW
 from engine.recording.rows import read_series
@@ -36,6 +36,7 @@ def join(
     Raises:
         GapscopeError: either half is missing or malformed, or they are not of one time and place.
     """
+    mend_client_half(folder)
     identity = read_identity(folder)
     requests = jsonl.read_rows(folder / REQUESTS, lambda row: REQUEST)
     started_ns, ended_ns = _span_ns(folder, identity)

@@ -18,17 +18,17 @@ from engine.errors import GapscopeError
 from engine.importers import import_recording
 from engine.recording import account
 from engine.recording.client.lateness import Lateness
-from engine.recording.client.load import Load
+from engine.recording.client.load import Exchange, Load
 from engine.recording.client.prompts import ChatPrompts, TokenPrompts
 from engine.recording.client.requests import Asking
-from engine.recording.client.rows import request_row
 from engine.recording.client.sending import session
 from engine.recording.clocks import boot_id
 from engine.recording.endpoint import look_at, reset_cache
 from engine.recording.facts import client_facts, endpoint_facts
 from engine.recording.fits import check_fits
-from engine.recording.folder import write_client_half
+from engine.recording.folder import begin_client_half, finish_client_half, holds_requests
 from engine.recording.join import check_rows, join
+from engine.recording.journal import Journal
 from engine.recording.listeners import Listening
 from engine.recording.plan import Plan
 from engine.traces.prompts import TokenSource, load_played
@@ -45,11 +45,13 @@ Progress = Callable[[float | None, str], None]
 
 @dataclass(frozen=True)
 class Recorded:
-    """What came of it: the run, the folder of raw files where they were kept, and remarks for the user."""
+    """What came of it: the run, the folder of raw files where they were kept, remarks for the user, and whether this
+    program failed on the way."""
 
     run_id: str
     raw: Path | None
     remarks: list[str]
+    broken: bool = False
 
 
 def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
@@ -58,16 +60,20 @@ def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
     Raises:
         GapscopeError: no server, another model, a trace that does not fit it, rows that are not there, a folder that
             cannot be written, or an interrupt before the profile began.
+        RecordingBroken: a defect of this program; what was recorded lies where it says.
     """
     trace, source = load_played(plan.trace, plan.read_as, plan.ids_from, plan.ids_below)
     if plan.rows is not None:
         check_rows(plan.rows)
     folder, made = _new_folder(plan, store)
     try:
-        identity, requests = asyncio.run(_record(plan, trace, source, folder, progress))
-        write_client_half(folder, identity, requests)
-    except BaseException:
-        _remove(folder, made)
+        identity, remarks, problem = asyncio.run(_record(plan, trace, source, folder, progress))
+        finish_client_half(folder, identity)
+    except BaseException as error:
+        if isinstance(error, _NotBegun) or not holds_requests(folder):
+            _remove(folder, made)
+        elif isinstance(error, Exception):
+            raise _kept(error, folder) from error
         raise
     progress(None, "sealing")
     try:
@@ -76,13 +82,30 @@ def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
             if plan.rows is None
             else join(folder, plan.rows, store, plan.trace, title=plan.title)
         )
-    except GapscopeError as error:
-        raise GapscopeError(f"{error} What was recorded lies in {folder} (`gapscope record join`).") from None
+    except Exception as error:
+        raise _kept(error, folder) from error
     # Without the server's half that has yet to be laid under; aggregates are attached from where they lie.
     keep = plan.raw is not None or plan.rows is None or bool(plan.published.fpm)
     if not keep:
         _remove(folder, made)
-    return Recorded(run_id, folder if keep else None, account.remarks(identity, requests))
+    return Recorded(run_id, folder if keep else None, remarks, problem is not None)
+
+
+class RecordingBroken(Exception):
+    """This program failed; one sentence with the cause, and where what was recorded lies."""
+
+
+class _NotBegun(GapscopeError):
+    """Interrupted before there was anything to keep."""
+
+
+def _kept(error: Exception, folder: Path) -> Exception:
+    words = (
+        f"What was recorded lies in {folder} (`gapscope record join`, or `gapscope import` without the server's rows)."
+    )
+    if isinstance(error, GapscopeError):
+        return GapscopeError(f"{error} {words}")
+    return RecordingBroken(f"The recording was broken off by {account.cause(error)}. {words}")
 
 
 def _new_folder(plan: Plan, store: Path) -> tuple[Path, list[Path]]:
@@ -113,8 +136,9 @@ def _remove(folder: Path, made: Sequence[Path]) -> None:
 
 async def _record(
     plan: Plan, trace: Trace, source: TokenSource, folder: Path, progress: Progress
-) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Play the load; returns the identity and the rows of the client's half."""
+) -> tuple[dict[str, Any], list[str], Exception | None]:
+    """Play the load, and write its requests as they end; returns the identity of the client's half, remarks, and what
+    ended it that should not."""
     async with session(plan.timeout_s) as http:
         endpoint = await look_at(http, plan.url, plan.model)
         check_fits(trace, endpoint)
@@ -125,42 +149,61 @@ async def _record(
             reset = False if plan.keep_cache else await reset_cache(http, endpoint)
             own = plan.knobs["arrivals"] != "concurrency"
             prompts = ChatPrompts(source) if plan.chat else TokenPrompts(source, own)
-            load = Load(client, prompts, asking.send, asking.tag(plan.name), partial(_show, progress, plan.knobs))
             lateness = Lateness()
             wall_ns, mono_ns, busy = time.time_ns(), time.monotonic_ns(), os.getloadavg()
-            with _interrupts(load):
-                lateness.start()
-                await load.play()
-            late = lateness.end()
+
+            def identity() -> dict[str, Any]:
+                """What is known of the recording by now."""
+                return {
+                    "run": plan.name,
+                    "measured": True,
+                    **endpoint_facts(endpoint),
+                    "workload": account.workload(plan, trace, source, client, asking.sampling, own),
+                    "phases": account.phases(plan, account.profile_start_ns(client) or 0, load, journal, reset),
+                    "client": client_facts(),
+                    "clock": {
+                        "origin": "t0 = start of the load; all *_s are seconds since then on CLOCK_MONOTONIC of the "
+                        "client",
+                        "t0_unix_ns": wall_ns + load.started_ns - mono_ns,
+                        "t0_mono_ns": load.started_ns,
+                        "boot_id": boot_id(),
+                    },
+                    "end": account.end(client, load, journal),
+                }
+
+            def keep(exchange: Exchange) -> None:
+                began_ns = account.profile_start_ns(client)
+                if began_ns is not None and (journal.profile_start_s is None or not journal.rows):
+                    # As soon as the profile is known, so that even a program that is killed leaves a recording.
+                    journal.profile_start_s = began_ns / 1e9
+                    begin_client_half(folder, identity())
+                journal.started_ns = load.started_ns
+                journal.take(exchange)
+
+            with Journal(folder) as journal:
+                tag = asking.tag(plan.name)
+                load = Load(client, prompts, asking.send, tag, keep, partial(_show, progress, plan.knobs))
+                with _interrupts(load):
+                    lateness.start()
+                    await load.play()
+                late = lateness.end()
             progress(None, "waiting for the server's rows")
             await asyncio.sleep(FLUSH_S if plan.rows or plan.published else 0)
         began_ns = account.profile_start_ns(client)
         if load.stopped and (began_ns is None or (load.ended_ns or 0) - load.started_ns < began_ns):
+            if load.problem is not None:
+                raise load.problem
             why = "The server was gone" if load.server_gone else "Interrupted"
-            raise GapscopeError(f"{why} before the profile began: nothing was written.")
-        assert began_ns is not None
-        rows = [request_row(one, load.started_ns, began_ns / 1e9) for one in load.exchanges if one.answer.dispatched_ns]
-        rows.sort(key=lambda row: row["dispatch_s"])
-    identity = {
-        "run": plan.name,
-        "measured": True,
-        **endpoint_facts(endpoint),
-        "workload": account.workload(plan, trace, source, client, asking.sampling, own),
-        "phases": account.phases(plan, began_ns, load, reset),
-        "client": {**client_facts(), **late},
-        "clock": {
-            "origin": "t0 = start of the load; all *_s are seconds since then on CLOCK_MONOTONIC of the client",
-            "t0_unix_ns": wall_ns + load.started_ns - mono_ns,
-            "t0_mono_ns": load.started_ns,
-            "boot_id": boot_id(),
-        },
-        "end": account.end(client, load),
-    }
+            raise _NotBegun(f"{why} before the profile began: nothing was written.")
+        if isinstance(load.problem, GapscopeError):
+            raise load.problem
+    told = identity()
+    told["client"] |= late
     if endpoint.is_local:
-        identity["machine_load"] = {"load_before": busy, "load_after": os.getloadavg()}
+        told["machine_load"] = {"load_before": busy, "load_after": os.getloadavg()}
     if listening.words:
-        identity["listeners"] = listening.words
-    return identity, rows
+        told["listeners"] = listening.words
+    return told, account.remarks(told, journal), load.problem
 
 
 def _show(progress: Progress, knobs: Mapping[str, Any], now_ns: int, in_flight: int, over: int) -> None:
@@ -171,21 +214,26 @@ def _show(progress: Progress, knobs: Mapping[str, Any], now_ns: int, in_flight: 
 
 @contextmanager
 def _interrupts(load: Load) -> Iterator[None]:
-    """Ctrl-C ends the load; what was recorded is kept. A second one ends the program."""
-    loop, before = asyncio.get_running_loop(), signal.getsignal(signal.SIGINT)
+    """Ctrl-C or SIGTERM ends the load; what was recorded is kept. A second one ends the program."""
+    loop = asyncio.get_running_loop()
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
     def interrupt() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+        restore()
         load.stop()
 
     try:
-        loop.add_signal_handler(signal.SIGINT, interrupt)
+        for number in before:
+            loop.add_signal_handler(number, interrupt)
     except (ValueError, RuntimeError, NotImplementedError):  # not in the main thread
         yield
         return
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+        restore()

@@ -258,8 +258,12 @@ def test_an_interrupt_keeps_what_was_recorded_and_marks_it(tmp_path: Path, monke
     async def play(load: Load) -> None:
         import asyncio
 
-        asyncio.get_running_loop().call_later(0.3, load.stop)
-        await played(load)
+        async def stop() -> None:
+            while load.over < 5:
+                await asyncio.sleep(0.005)
+            load.stop()
+
+        await asyncio.gather(played(load), stop())
 
     monkeypatch.setattr(Load, "play", play)
     with Stub() as stub:

@@ -41,9 +41,11 @@ def play(path: Path, make_up: bool = True, **knobs: object) -> list[Exchange]:
         now = time.monotonic_ns()
         return Answer(now, now, now, "ok", None, [Chunk(now, tokens, True)], ids)
 
-    load = Load(client, TokenPrompts(source, own_outputs=not make_up), send, "t")
+    exchanges: list[Exchange] = []
+    load = Load(client, TokenPrompts(source, own_outputs=not make_up), send, "t", exchanges.append)
     asyncio.run(load.play())
-    return load.exchanges
+    assert load.problem is None
+    return exchanges
 
 
 @pytest.mark.parametrize(("name", "text"), TRACES)

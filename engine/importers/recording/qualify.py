@@ -121,9 +121,11 @@ def _phases_complete(recording: Recording) -> Check:
     if stop is None:
         return Check("phases_complete", "unknown", "the recording does not say when it stopped dispatching")
     word = "pass" if stop >= asked - 1e-3 else "fail"
-    return Check(
-        "phases_complete", word, f"dispatching stopped {stop:.3f} s after the start, {asked:g} s were asked for"
-    )
+    detail = f"dispatching stopped {stop:.3f} s after the start, {asked:g} s were asked for"
+    over = recording.identity.get("end", {})
+    if word == "fail" and over.get("trace_exhausted") and not over.get("interrupted"):
+        detail += ": the trace was over"
+    return Check("phases_complete", word, detail)
 
 
 def _prompts(recording: Recording, contents: Contents) -> Check:

@@ -61,9 +61,8 @@ class Answer:
             raise ValueError(f"in the stream: {_message(event)}"[:SHOWN])
         if self.response_id is None and isinstance(event.get("id"), str):
             self.response_id = event["id"]
-        for choice in event.get("choices") or ():
-            if isinstance(choice, Mapping):
-                self._take_choice(choice, time_ns)
+        for choice in _objects(event, "choices"):
+            self._take_choice(choice, time_ns)
         usage = event.get("usage")
         if isinstance(usage, Mapping):
             self.prompt_tokens = _count(usage.get("prompt_tokens"))
@@ -75,7 +74,7 @@ class Answer:
     def _take_choice(self, choice: Mapping[str, Any], time_ns: int) -> None:
         text = _text(choice)
         given = choice.get("token_ids")
-        ids: list[int] | None = given if isinstance(given, list) and all(type(one) is int for one in given) else None
+        ids: list[int] | None = given if isinstance(given, list) and all(_is_id(one) for one in given) else None
         if text or ids:
             self.chunks.append(Chunk(time_ns, None if ids is None else len(ids), bool(text)))
             self.output_ids += ids or []
@@ -90,10 +89,27 @@ def _text(choice: Mapping[str, Any]) -> str:
     if not isinstance(delta, Mapping):
         return str(choice.get("text") or "")
     parts = [delta.get(name) for name in ("reasoning_content", "reasoning", "content")]
-    calls = delta.get("tool_calls") or ()
-    functions = [call.get("function") for call in calls if isinstance(call, Mapping)]
+    functions = [call.get("function") for call in _objects(delta, "tool_calls")]
     parts += [function.get("arguments") for function in functions if isinstance(function, Mapping)]
     return "".join(part for part in parts if isinstance(part, str))
+
+
+def _objects(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The objects of a list, none where it is absent.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    value = holder.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
+        raise ValueError(f"odd event: {name} is {str(value)[:40]!r}, expected a list of objects")
+    return value
+
+
+def _is_id(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 31
 
 
 def _message(event: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,15 +59,15 @@ Sender = Callable[[str, Prompt, int], Awaitable[Answer]]
 class Load:
     """One load on one server.
 
-    ``started_ns`` is when it began on the monotonic clock; ``exchanges`` are complete once :meth:`play` returned, in
-    the order in which requests ended. ``stop`` ends it early: what is in flight is canceled. ``server_gone`` is why it
-    ended by itself.
+    ``started_ns`` is when it began on the monotonic clock. ``stop`` ends it early: what is in flight is canceled.
+    ``server_gone`` and ``problem`` are why it ended by itself; a problem lies in this program or its disk.
 
     Args:
         client: decides what is sent when.
         prompts: makes what is sent.
         send: sends it.
         name: request ids are this and a number.
+        keep: is given each exchange once it is over; nothing of it is held here afterwards.
         progress: is told the time on the client's clock, and how many requests are in flight and over.
     """
 
@@ -77,9 +77,11 @@ class Load:
         prompts: Prompts,
         send: Sender,
         name: str,
+        keep: Callable[[Exchange], None],
         progress: Callable[[int, int, int], None] | None = None,
     ) -> None:
-        self.exchanges: list[Exchange] = []
+        self.problem: Exception | None = None
+        self.over = 0
         self.started_ns = 0
         self.canceled_ns: int | None = None
         self.ended_ns: int | None = None
@@ -88,36 +90,40 @@ class Load:
         self._prompts = prompts
         self._send = send
         self._name = name
+        self._keep = keep
         self._progress = progress
         self._origin_ns = client.start_ns
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._plays: dict[int, LivePlay] = {}  # by lane
-        self._problem: BaseException | None = None
+        self._given_up: set[int] = set()  # by the client, at its time to cancel
         self._unanswered = 0
         self._wake = asyncio.Event()
 
     async def play(self) -> None:
-        """Play to the end: the trace or the phases are over, or :meth:`stop` was called."""
+        """Play to the end: the trace or the phases are over, :meth:`stop` was called, or there is a ``problem``."""
         self.started_ns = time.monotonic_ns()
-        client = self._client
-        while not self.stopped and self._problem is None:
-            now = self._now()
-            for request in client.due(now):
-                self._start(request)
-            for index in client.aborts(now):
-                self._cancel(index)
-            upcoming = client.next_ns
-            if upcoming is None and not self._tasks:
-                break
-            if self._progress is not None:
-                self._progress(now, len(self._tasks), len(self.exchanges))
-            await self._sleep(upcoming)
+        try:
+            await self._play()
+        except Exception as problem:
+            self._broke(problem)
         for index in list(self._tasks):
             self._cancel(index)
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self.ended_ns = time.monotonic_ns()
-        if self._problem is not None:
-            raise self._problem
+
+    async def _play(self) -> None:
+        client = self._client
+        while not self.stopped:
+            now = self._now()
+            for request in client.due(now):
+                self._start(request)
+            self._give_up(client.aborts(now))
+            upcoming = client.next_ns
+            if upcoming is None and not self._tasks:
+                break
+            if self._progress is not None:
+                self._progress(now, len(self._tasks), self.over)
+            await self._sleep(upcoming)
 
     def stop(self) -> None:
         """End it now."""
@@ -163,44 +169,68 @@ class Load:
             client.primed[index] if index < len(client.primed) else None,
         )
         task = asyncio.get_running_loop().create_task(self._exchange(exchange))
-        task.add_done_callback(self._done)
+        task.add_done_callback(lambda _: self._done(index))
         self._tasks[index] = task
 
-    def _done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self._problem = task.exception()
-            self._wake.set()
+    def _done(self, index: int) -> None:
+        # One that is canceled before it began never ran, so it is taken out here.
+        self._tasks.pop(index, None)
+        self._wake.set()
+
+    def _broke(self, problem: Exception) -> None:
+        """End it for this reason; the first one counts."""
+        self.problem = self.problem or problem
+        self.stop()
+
+    def _give_up(self, indices: Sequence[int]) -> None:
+        self._given_up.update(indices)
+        for index in indices:
+            self._cancel(index)
 
     def _cancel(self, index: int) -> None:
         task = self._tasks.get(index)
-        if task is not None:
+        if task is not None and task.cancel():
             self.canceled_ns = self.canceled_ns or time.monotonic_ns()
-            task.cancel()
 
     async def _exchange(self, exchange: Exchange) -> None:
         exchange.answer = await self._send(exchange.request_id, exchange.prompt, exchange.asked_tokens)
-        del self._tasks[exchange.index]
-        self._follow(exchange, exchange.answer)
+        try:
+            try:
+                self._follow(exchange, exchange.answer)
+            finally:
+                if exchange.answer.dispatched_ns:
+                    self._keep(exchange)
+            self._count(exchange)
+        except Exception as problem:
+            self._broke(problem)
+
+    def _count(self, exchange: Exchange) -> None:
+        self.over += 1
         if exchange.answer.status != "canceled":
             self._unanswered = 0 if exchange.answer.headers_ns is not None else self._unanswered + 1
         if self._unanswered >= UNANSWERED:
-            self.server_gone = self.stopped = True
-        self.exchanges.append(exchange)
-        self._wake.set()
+            self.server_gone = True
+            self.stop()
 
     def _follow(self, exchange: Exchange, answer: Answer) -> None:
-        """Let the client decide what comes next; a response that ended past the cancel was canceled."""
+        """Let the client decide what comes next.
+
+        By the clock, a response that ended past the cancel was canceled, and one that ended before was not, in
+        whatever order the event loop gets to the two. The client forgets what it gave up, so it is not told of that.
+        """
         client, index = self._client, exchange.index
         if answer.status == "canceled":
             return
         if exchange.primed is None:
             self._prompts.ended(exchange.talk, exchange.turn, answer)
         end = self._client_ns(answer.end_ns)
-        if client.cancel_ns is not None and end > client.cancel_ns:
+        late = client.cancel_ns is not None and end > client.cancel_ns
+        if late:
             answer.status, answer.error = "canceled", None
-            if client.sent.end_ns[index] < 0:
-                client.finished(Finished(index, -1, end, end, 0))
-        elif answer.status == "ok":
+        if index in self._given_up:
+            if not late:
+                client.sent.end_ns[index], client.sent.ok[index] = end, answer.status == "ok"
+        elif late or answer.status == "ok":
             client.finished(Finished(index, -1, end, end, 0))
         else:
             client.failed(index, end)

@@ -48,11 +48,15 @@ async def send(http: aiohttp.ClientSession, call: Call) -> Answer:
             answer.headers_ns = time.monotonic_ns()
             try:
                 await _read(response, answer)
+                if not answer.chunks and not answer.completion_tokens:
+                    answer.status = "error"
+                    raise ValueError("zero output: the response ended without a token")
             finally:
                 if answer.status != "ok":
                     response.close()
     except asyncio.CancelledError:
-        answer.status, answer.error = "canceled", None
+        if answer.status != "ok":  # else it was over, and only the connection was still being read
+            answer.status, answer.error = "canceled", None
     except TimeoutError:
         answer.error = "timeout: nothing came for too long"
     except aiohttp.ClientError as problem:
