@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import count
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -44,6 +46,12 @@ def turn_to(page: Any, name: str) -> None:
     page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click()
     page.locator(".st-key-title h1").get_by_text(title, exact=True).wait_for(state="attached")
     settle(page)
+
+
+def shot(page: Any, name: str) -> None:
+    """A picture of the window, where ``GAPSCOPE_SCREENSHOTS`` names a folder for them; ask the page for less motion."""
+    if folder := os.environ.get("GAPSCOPE_SCREENSHOTS"):
+        page.screenshot(path=Path(folder) / f"{name}.png")  # makes the folder
 
 
 def query(page: Any) -> dict[str, list[str]]:

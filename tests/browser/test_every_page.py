@@ -6,7 +6,6 @@ looked at here. Where ``GAPSCOPE_SCREENSHOTS`` names a folder, a picture of each
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -14,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from driving import PATHS, go, opened, settle
+from driving import PATHS, go, opened, settle, shot
 
 from dashboard.view import PAGES
 
 pytestmark = pytest.mark.browser
 
-SCREENSHOTS = os.environ.get("GAPSCOPE_SCREENSHOTS")
 STREAMLITS = {
     "list": "[data-testid=stSidebarNavItems]",  # a ul whose sections are divs around the li
     "listitem": "[data-testid=stSidebarNavItems] li",  # the same, from the other side
@@ -179,9 +177,3 @@ def rerun(page: Any) -> None:
     page.keyboard.press("r")
     page.wait_for_function("() => window.gapscopeRan")
     settle(page)
-
-
-def shot(page: Any, name: str) -> None:
-    """A picture of the page, where they are asked for; less motion is asked for, so nothing moves."""
-    if SCREENSHOTS:
-        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")

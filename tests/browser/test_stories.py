@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from driving import go, opened, query, settle, turn_to
+from driving import go, opened, query, settle, shot, turn_to
 
 from dashboard.view import from_link
+from engine.stores import PROJECT
 
 pytestmark = pytest.mark.browser
-SCREENSHOTS = os.environ.get("GAPSCOPE_SCREENSHOTS")
 ROW, HEADER = 31, 31
 """Heights in the catalogue, in pixels: it is a canvas, so a click needs a place."""
 FIGURES = """() => {
@@ -68,8 +67,9 @@ class Reviewer:
 
 
 def row_of(page: Any, title: str) -> int:
-    """The row of the catalogue with this title, from 0; assistive tools read the canvas as a table."""
-    row = page.locator(".st-key-catalogue tbody tr").filter(has_text=title).first
+    """The row of the catalogue whose title begins so, from 0; assistive tools read the canvas as a table."""
+    cell = page.locator("td", has_text=re.compile(f"^{re.escape(title)}"))
+    row = page.locator(".st-key-catalogue tbody tr").filter(has=cell).first
     return int(row.get_attribute("aria-rowindex")) - 2  # counted from 1, with the header
 
 
@@ -82,16 +82,9 @@ def drawn(page: Any) -> tuple[Any, Any]:
     return page.evaluate(FIGURES), page.evaluate(TABLES)
 
 
-def shot(page: Any, name: str) -> None:
-    """A picture for the README, where they are asked for."""
-    if SCREENSHOTS:
-        page.wait_for_timeout(700)  # Plotly's own transitions
-        page.screenshot(path=Path(SCREENSHOTS) / f"{name}.png")
-
-
 @pytest.fixture
 def page(browser: Any, server: str) -> Iterator[Any]:
-    with opened(browser, server, permissions=["clipboard-read", "clipboard-write"]) as found:
+    with opened(browser, server, reduced_motion="reduce", permissions=["clipboard-read", "clipboard-write"]) as found:
         yield found
 
 
@@ -101,7 +94,8 @@ def test_a_pair_is_reviewed_from_the_catalogue_to_a_copied_verdict(page: Any, se
     reviewer.type(page.locator(".st-key-find input"), "tight8")
     page.wait_for_url("**find=tight8**")
     settle(page)
-    page.locator('.st-key-catalogue table[aria-rowcount="4"]').wait_for(state="attached")  # three runs and the header
+    rows = 1 + len(list((PROJECT / "sample_runs").glob("*tight8*")))  # with the header
+    page.locator(f'.st-key-catalogue table[aria-rowcount="{rows}"]').wait_for(state="attached")
     reviewer.cell(row_of(page, "tight8: 8 lanes, 223 KV blocks"), 83)
     page.wait_for_url("**m=tight8-**")
     settle(page)
@@ -145,7 +139,7 @@ def test_a_shared_link_shows_the_same_figures_in_a_clean_browser(page: Any, brow
     link = page.locator("[data-testid=stPopoverBody] code").inner_text().replace("\n", "")
     shot(page, "story_link_share")
     assert len(urlsplit(link).query) < 250
-    with opened(browser, server) as clean:
+    with opened(browser, server, reduced_motion="reduce") as clean:
         go(clean, link)
         again = drawn(clean)
         shot(clean, "story_link_opened")
