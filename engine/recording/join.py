@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,10 @@ from engine.recording.rows import read_series
 
 AFTER_S = 1.0
 """How long after the client's end passes still belong to its run: those that let canceled requests go."""
+
+WRITTEN_WITHIN_S = 5.0
+"""How long after a request its pass must have been written down; the recorder writes ten times a second."""
+WRITTEN_LOOK_S = 0.05
 
 
 def join(
@@ -77,6 +82,31 @@ def check_rows(rows: Path) -> None:
             raise GapscopeError(
                 f"The newest rows in {rows} were closed by their server: expected the folder of one that is running."
             )
+
+
+def written_bytes(rows: Path) -> int:
+    """How much the recorders of passes have written into a folder by now."""
+    return sum(path.stat().st_size for path in rows.glob("passes-*.jsonl"))
+
+
+async def wait_until_written(rows: Path, before: int) -> None:
+    """Make sure that a request of just now was written down there: a server that was killed closes no rows.
+
+    Args:
+        rows: the folder of the server's rows.
+        before: what :func:`written_bytes` said before the request.
+
+    Raises:
+        GapscopeError: nothing came for :data:`WRITTEN_WITHIN_S`.
+    """
+    for _ in range(round(WRITTEN_WITHIN_S / WRITTEN_LOOK_S)):
+        if written_bytes(rows) != before:
+            return
+        await asyncio.sleep(WRITTEN_LOOK_S)
+    raise GapscopeError(
+        f"The server answered a request, but nothing was written to {rows}: expected the folder (GAPSCOPE_RECORD) that "
+        "this very server records into. Nothing of the load was sent."
+    )
 
 
 def _span_ns(folder: Path, identity: Mapping[str, Any]) -> tuple[int, int]:

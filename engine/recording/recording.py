@@ -27,7 +27,7 @@ from engine.recording.endpoint import look_at, reset_cache
 from engine.recording.facts import client_facts, endpoint_facts
 from engine.recording.fits import check_fits
 from engine.recording.folder import begin_client_half, finish_client_half, holds_requests
-from engine.recording.join import check_rows, join
+from engine.recording.join import check_rows, join, wait_until_written, written_bytes
 from engine.recording.journal import Journal
 from engine.recording.listeners import Listening
 from engine.recording.plan import Plan
@@ -144,7 +144,10 @@ async def _record(
         check_fits(trace, endpoint)
         client = make_client(trace, plan.knobs, block_keys_of(trace, trace.hash_block_tokens or NO_BLOCKS))
         asking = Asking(http, endpoint, plan.chat)
+        before = written_bytes(plan.rows) if plan.rows else 0
         await asking.try_out(source)
+        if plan.rows:
+            await wait_until_written(plan.rows, before)
         with Listening(folder, plan.published) as listening:
             reset = False if plan.keep_cache else await reset_cache(http, endpoint)
             own = plan.knobs["arrivals"] != "concurrency"

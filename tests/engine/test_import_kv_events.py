@@ -248,3 +248,22 @@ def test_what_has_no_times_has_no_place_in_a_run(tmp_path: Path, clock: str) -> 
     (tmp_path / "kv.jsonl").write_bytes(lines(EVENTS))
     with pytest.raises(GapscopeError, match="no times, so nothing places them in a run"):
         attach(run, [tmp_path / "kv.jsonl"], tmp_path / "out", Options(), clock)
+
+
+def test_a_recorders_own_rows_are_no_bad_rows_and_its_gaps_are_told(tmp_path: Path) -> None:
+    rows = [
+        {"kind": "start", "stream": 0, "seq": 0, "received_ns": 1},
+        {"seq": 0, "dp_rank": 0, "ts": EPOCH_S, "received_ns": 1, "replayed": False, "events": [STORED]},
+        {"kind": "gap", "stream": 0, "expected": 1, "got": 4},
+        {"seq": 4, "dp_rank": 0, "ts": EPOCH_S + 1, "received_ns": 2, "replayed": False, "events": [CLEARED]},
+        {"kind": "end", "messages": 2, "events": 2, "gaps": 1, "lost_messages": 3, "complete": False},
+    ]
+    file = tmp_path / "kv_raw-0.jsonl"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    (imported,) = import_any(file, tmp_path / "store")
+    bundle = open_bundle(tmp_path / "store" / imported)
+    assert bundle.rows("kv_events") == 2
+    checks = {check.check: check for check in bundle.qualification}
+    assert checks["rows_used"].verdict == "pass"
+    assert checks["events_complete"].verdict == "fail"
+    assert "3 messages were lost" in checks["events_complete"].detail

@@ -49,12 +49,20 @@ GONE = request("b", 60.5, "error", "connection: refused")
         ),
         pytest.param([call(0, 199, ["a", "x"], ["a"])], [request("a", 199.5)], "", "", id="goes on for somebody else"),
         pytest.param(
-            [call(0, 150, ["a"], [])], [request("a", 151, "error", "cut off")], "1 requests are never let go (a)", "",
+            [call(0, 150, ["a"], [])],
+            [request("a", 151, "error", "cut off")],
+            "1 requests are never let go (a)",
+            "",
             id="killed in a pass",
         ),
-        pytest.param([call(0, 199, ["a"], [])], [request("a", 200, "canceled")], "", "canceled requests", id="canceled"),
         pytest.param(
-            [call(0, 60, ["a"], ["a"])], [request("a", 60.1), GONE], "the rows end 60.0 s after the start", "",
+            [call(0, 199, ["a"], [])], [request("a", 200, "canceled")], "", "canceled requests", id="canceled"
+        ),
+        pytest.param(
+            [call(0, 60, ["a"], ["a"])],
+            [request("a", 60.1), GONE],
+            "the rows end 60.0 s after the start",
+            "",
             id="killed between passes",
         ),
         pytest.param(
@@ -62,7 +70,7 @@ GONE = request("b", 60.5, "error", "connection: refused")
         ),
         pytest.param([call(0, 60, ["a"], []), END], [request("a", 61), GONE], "", "", id="stopped in order"),
     ],
-)  # fmt: skip
+)
 def test_rows_that_stop(
     tmp_path: Path, rows: list[dict[str, Any]], requests: list[dict[str, Any]], lost: str, unsure: str
 ) -> None:

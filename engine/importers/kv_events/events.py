@@ -30,6 +30,7 @@ _REMOVED = ("block_hashes", "medium", "group_idx")
 _FIELDS: Mapping[str, Sequence[str]] = {"BlockStored": _STORED, "BlockRemoved": _REMOVED, "AllBlocksCleared": ()}
 _KINDS = {"BlockStored": "store", "BlockRemoved": "evict", "AllBlocksCleared": "clear"}
 _TIERS = {"gpu": "device", "device": "device", "cpu": "host", "host": "host", "host_pinned": "host"}
+_TOLD = ("start", "gap", "restart", "malformed", "end")
 _NS_BELOW_S = 1e11
 """An epoch time below this is in seconds, above it in nanoseconds or what lies between."""
 
@@ -48,6 +49,18 @@ def rows_of(message: Any) -> Iterator[Row]:
         yield from _of_list(message)
     else:
         raise ValueError("expected an event or a batch of events")
+
+
+def told_by_recorder(message: Any) -> int | None:
+    """How many messages a row of the project's own recorder says were lost; None of anything else than such a row.
+
+    Between the batches it tells its start, gaps, restarts, malformed frames, and an account at the end.
+    """
+    if not isinstance(message, dict) or message.get("kind") not in _TOLD:
+        return None
+    if "type" in message or isinstance(message.get("events"), list):
+        return None
+    return int(message["got"]) - int(message["expected"]) if message["kind"] == "gap" else 0
 
 
 def is_events(message: Any) -> bool:

@@ -13,7 +13,7 @@ from engine.collector import collector_paused
 from engine.errors import GapscopeError
 from engine.identity import Identity
 from engine.importers.contract import Options, Part, Use
-from engine.importers.kv_events.events import is_events, rows_of
+from engine.importers.kv_events.events import is_events, rows_of, told_by_recorder
 from engine.importers.messages import framing, messages, noun, peek
 from engine.intake import BadRows, InputFile, Intake
 
@@ -60,9 +60,12 @@ class KvEventImporter:
 
 def _import(intake: Intake, file: InputFile, store: Path, options: Options) -> str:
     bad, spool = BadRows(options.skip_bad_rows), Spool("kv_events", _COLUMNS, intake.scratch)
-    word, timed = noun(file), 0
+    word, timed, lost = noun(file), 0, 0
     with collector_paused():
         for place, message in messages(file, bad):
+            if (told := told_by_recorder(message)) is not None:
+                lost += told
+                continue
             try:
                 rows = list(rows_of(message))
             except ValueError as error:
@@ -97,6 +100,7 @@ def _import(intake: Intake, file: InputFile, store: Path, options: Options) -> s
             qualification=[
                 Check("rows_used", "fail" if bad.count else "pass", bad.words),
                 Check("events_timed", every, f"{timed:,} of {spool.rows:,} events have a time"),
+                *([Check("events_complete", "fail", f"{lost:,} messages were lost on the way")] if lost else []),
             ],
             profile_start_unix_ns=origin,
         )
