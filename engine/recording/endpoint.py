@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from engine.errors import GapscopeError
+from engine.recording.client.sending import API_KEY
 
 ANSWER_S = 10.0
 TRIES = 50
@@ -118,6 +119,8 @@ async def _json(http: aiohttp.ClientSession, url: str, needed: bool = False) -> 
                 value = await response.json(content_type=None)
                 return value if isinstance(value, dict) else {}
             problem = f"HTTP {response.status}"
+            if needed and response.status in (401, 403):
+                raise GapscopeError(f"{url} wants a key ({problem}): set {API_KEY} to one that it takes.")
     except TimeoutError:
         problem = f"no answer in {ANSWER_S:g} s"
     except (aiohttp.ClientError, ValueError) as error:

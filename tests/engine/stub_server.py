@@ -5,7 +5,8 @@ for the rest: one token to a chunk, exact lengths, usage. A behaviour is a mappi
 ``gap_s`` between chunks, ``per_chunk`` tokens, ``status`` in place of 200, ``error_after`` chunks an error in the
 stream, ``cut_after`` chunks the connection breaks, ``stall_after`` chunks nothing comes any more, ``empty`` ordinals of
 tokens without text, ``usage`` False, ``ids`` False, ``done`` False (the stream ends without its last line), ``echo`` an
-id other than the client's, ``body`` something that is no stream, ``close`` the connection after the response.
+id other than the client's, ``more`` tokens than asked for, ``prompt`` tokens that it says it read, ``body`` something
+that is no stream, ``close`` the connection after the response.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class Stub:
         self.model, self.limit = model, limit
         self.engine_version: str | None = "0.32.0"
         self.completions = True
+        self.key: str | None = None
         self.log: list[dict[str, Any]] = []
         self.resets = 0
         self.in_flight = self.most_in_flight = 0
@@ -66,8 +68,13 @@ class Stub:
         self._loop.run_until_complete(runner.cleanup())
         self._loop.close()
 
-    async def _models(self, _: web.Request) -> web.Response:
+    async def _models(self, request: web.Request) -> web.Response:
+        self._let_in(request)
         return web.json_response({"data": [{"id": self.model, "max_model_len": self.limit}]})
+
+    def _let_in(self, request: web.Request) -> None:
+        if self.key and request.headers.get("Authorization") != f"Bearer {self.key}":
+            raise web.HTTPUnauthorized
 
     async def _version(self, _: web.Request) -> web.Response:
         if self.engine_version is None:
@@ -83,6 +90,7 @@ class Stub:
         return web.Response()
 
     async def _completions(self, request: web.Request) -> web.StreamResponse:
+        self._let_in(request)
         body = await request.json()
         tries_out = "try-out" in str(request.headers["X-Request-Id"])
         how = {} if tries_out or len(self.log) >= len(self.script) else self.script[len(self.log)]
@@ -119,7 +127,7 @@ class Stub:
         await response.prepare(request)
         chat = "messages" in body
         name = how.get("echo") or f"{'chatcmpl' if chat else 'cmpl'}-{record['id']}"
-        tokens = body["max_tokens"]
+        tokens = body["max_tokens"] + how.get("more", 0)
         per = how.get("per_chunk", 1)
         ids = [1000 + (len(self.log) * 131 + n) % 5000 for n in range(tokens)]
         for number, first in enumerate(range(0, tokens, per)):
@@ -145,7 +153,7 @@ class Stub:
             await self._event(response, {"id": name, "choices": [choice]})
             await asyncio.sleep(how.get("gap_s", GAP_S))
         if how.get("usage", True):
-            prompt = len(body["prompt"]) if "prompt" in body else 7
+            prompt = how.get("prompt") or (len(body["prompt"]) if "prompt" in body else 7)
             usage = {
                 "prompt_tokens": prompt,
                 "completion_tokens": tokens,

@@ -35,6 +35,7 @@ def qualify(
         _prompts(recording, contents),
         *_client_on_time(recording.identity),
         *_ids_echoed(recording.requests),
+        *_lengths(recording.identity, recording.requests),
         *_requests(recording, rows, seen),
         *_tokens(recording, rows, seen),
         *_engine(recording, seen, events),
@@ -90,6 +91,29 @@ def _ids_echoed(requests: Sequence[Mapping[str, Any]]) -> list[Check]:
             "responses carry another id than that of their request",
         )
     ]
+
+
+def _lengths(identity: Mapping[str, Any], requests: Sequence[Mapping[str, Any]]) -> list[Check]:
+    """Whether the server read the prompts and put out the lengths of the workload, by its own usage, where the client
+    kept what that says of both."""
+    exact = identity["workload"].get("sampling", {}).get("exact_output_length")
+    told = [row for row in requests if row["status"] == "ok" and "usage_prompt_tokens" in row]
+    if not told:
+        return []
+    checks = []
+    for name, ours, theirs, done in (
+        ("prompt_as_sent", "input_tokens", "usage_prompt_tokens", "read the prompt"),
+        ("lengths_as_asked", "output_tokens_requested", "output_tokens", "put out the length"),
+    ):
+        known = [row for row in told if row[ours] is not None and row[theirs] is not None]
+        said = "the server cannot be told exact lengths" if known else "no response says so"
+        if not known or (name == "lengths_as_asked" and not exact):
+            checks.append(Check(name, "unknown", said))
+            continue
+        other = [row["request_id"] for row in known if row[ours] != row[theirs]]
+        right, wrong = f"the server {done} that was asked for", f"the server {done} otherwise than asked for"
+        checks.append(verdict(name, other, len(known), right, wrong))
+    return checks
 
 
 def _engine(recording: Recording, seen: Mapping[str, History], events: CacheEvents) -> list[Check]:

@@ -51,7 +51,7 @@ def request_row(exchange: Exchange, started_ns: int, profile_start_s: float) -> 
         "last_chunk_s": s(answer.chunks[-1].time_ns) if answer.chunks else None,
         "end_s": s(answer.end_ns),
         "input_tokens": exchange.prompt.tokens if exchange.prompt.tokens is not None else answer.prompt_tokens,
-        "usage_prompt_tokens": answer.prompt_tokens,
+        "usage_prompt_tokens": None if exchange.prompt.tokens is None else answer.prompt_tokens,  # of chats it is ours
         "output_tokens_requested": exchange.asked_tokens,
         "output_tokens": answer.output_tokens,
         "cached_tokens": answer.cached_tokens,

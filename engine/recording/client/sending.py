@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,11 +20,17 @@ IDLE_CONNECTION_S = 2.0
 """Servers close connections that were idle for some seconds; one that is used just then fails."""
 
 
+API_KEY = "GAPSCOPE_API_KEY"
+"""The environment variable with the key of a server that wants one: on no command line, in no log and no bundle."""
+
+
 def session(timeout_s: float) -> aiohttp.ClientSession:
     """A session without limits to what is in flight; ``timeout_s`` is how long nothing may come."""
+    key = os.environ.get(API_KEY, "").strip()
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_CONNECTION_S),
         timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S, sock_read=timeout_s),
+        headers={"Authorization": f"Bearer {key}"} if key else None,
     )
 
 
