@@ -18,6 +18,14 @@ from engine.bundle import Bundle
 from engine.definitions import differing
 from engine.identity import FieldDiff
 
+LEGEND_CHARS = 28
+"""Of the name of a run in a legend."""
+
+
+def cut(text: str, most: int) -> str:
+    """A text that is cut where it is longer than ``most`` characters."""
+    return text if len(text) <= most else f"{text[: most - 1].rstrip()}…"
+
 
 @dataclass(frozen=True)
 class Side:
@@ -37,8 +45,8 @@ class Side:
 
     @property
     def name(self) -> str:
-        """What a legend says; Plotly reads tags and entities in it, so those of a title are escaped."""
-        return html.escape(f"{self.place}: {self.bundle.title or self.run_id}", quote=False)
+        """What a legend says: the place, and the name of the run; its title and its id stand in the bar and strips."""
+        return html.escape(f"{self.place}: {cut(self.run_id.rpartition('-')[0], LEGEND_CHARS)}", quote=False)
 
     @property
     def place(self) -> str:

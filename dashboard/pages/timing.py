@@ -48,7 +48,7 @@ passes = measured_passes(store, run_id)
 assert passes is not None  # of those that are offered
 sources = []
 for side in replays:
-    found = replace(own(store, side.bundle, run_id), name=f"{side.role.name}: {side.bundle.title or side.run_id}")
+    found = replace(own(store, side.bundle, run_id), name=f"{side.role.name}: {side.run_id.rpartition('-')[0]}")
     if found.why:
         st.info(escape(f"Not drawn, {found.name}: {found.why}"))
     sources.append((side.role, found))

@@ -10,9 +10,12 @@ from streamlit.delta_generator import DeltaGenerator
 from dashboard import pairs, view, widgets
 from dashboard.charts import outcome_bar
 from dashboard.charts.style import ROLES, Role
-from dashboard.frame import escape
+from dashboard.frame import cut, escape
 from dashboard.queries.identity import identity, repeats
 from dashboard.shell import heading, panels
+
+TITLE_CHARS = 48
+"""Of each title on the line of titles, where two runs stand in the bar."""
 
 
 def pair_bar(page: str) -> DeltaGenerator | None:
@@ -30,7 +33,7 @@ def pair_bar(page: str) -> DeltaGenerator | None:
     measured_options = _with_absent(known, [asked_m])
     replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], asked_r)
     with st.container(key="pairbar", gap="xsmall"):
-        left, pin, right, keep = st.columns([2.5, 0.95, 4.9, 1.1], vertical_alignment="bottom", gap="small")
+        left, pin, right, keep = st.columns([2.25, 0.75, 6.1, 0.9], vertical_alignment="bottom", gap="xsmall")
         with pin:
             pinned = widgets.control("pin")
         with left:
@@ -68,11 +71,13 @@ def pair_bar(page: str) -> DeltaGenerator | None:
             _one_click()
             panels.share(page)
             copying = panels.copy()
-    _titles()
-    heading.printed(page)
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
+    with st.container(gap=None):
+        _titles()
+        heading.printed(page)
+        if not widgets.unusable(chosen[0], found):
+            _outcomes(chosen)
     if not widgets.unusable(chosen[0], found):
-        _outcomes(chosen)
         _not_like_for_like(chosen[0], widgets.usable_replays(chosen, found))
     return copying
 
@@ -113,15 +118,19 @@ def _one_click() -> None:
 
 
 def _titles() -> None:
-    """The titles of the runs in their colours: the legend of the whole page."""
+    """The titles of the runs in their colours, on one line: the legend of the whole page; the help holds cut ones."""
     known = {entry.run_id: entry.title for entry in widgets.entries()}
     words: list[str] = []
+    whole: list[str] = []
     chosen = [st.session_state["m"], *(st.session_state.get("r") or ())]
     for one, run_id in zip(widgets.pair_roles(chosen), chosen, strict=False):
         title = known.get(run_id, "not in this store")
         pinned = f" :{one.word}-badge[:material/keep: pinned baseline]" if st.session_state["pin"] and not words else ""
-        words.append(f":{one.word}[{one.glyph} {one.name}] {escape(title)}{pinned}")
-    st.markdown(f":small[{' · '.join(words)}]")
+        short = cut(title, TITLE_CHARS if len(chosen) < 3 else 2 * TITLE_CHARS // len(chosen))
+        words.append(f":{one.word}[{one.glyph} {one.name}] {escape(short)}{pinned}")
+        whole += [f"{one.name}: {escape(title)}"] if short != title else []
+    with st.container(key="titles"):
+        st.markdown(f":small[{' · '.join(words)}]", help="  \n".join(whole) or None)
 
 
 def _outcomes(chosen: Sequence[str]) -> None:

@@ -1,4 +1,4 @@
-"""What heads a page: its title for screen readers and paper, and the pair bar as text on paper."""
+"""What heads a page: its title, and the pair bar as text on paper."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dashboard.view import PARAMS
 
 
 def title(page: str) -> None:
-    """The one heading of the first level; on screen the sidebar marks the page, so only paper and readers get it."""
+    """The one heading of the first level."""
     with st.container(key="title"):
         st.html(f"<h1>{view.PAGES[page]}</h1>")
 

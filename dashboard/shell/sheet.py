@@ -15,7 +15,11 @@ STYLE = """<style>
 [data-testid="stCaptionContainer"], [data-testid="stCaptionContainer"] p, [data-testid="stCaptionContainer"] li {
   color: light-dark(#5C5C62, #B4B4BA);
 }
-.st-key-title h1 { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); }
+/* The head of a page leaves the window to its charts. */
+.st-key-title h1 { font-size: 1.05rem; font-weight: 600; padding: 0; margin: 0; line-height: 1.2; }
+.st-key-pairbar label { min-height: 1.1rem; margin-bottom: 0; }
+.st-key-titles p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
+[data-testid="stMultiSelectTagsContainer"] span[title] { font-size: 0.78rem; }
 .st-key-printed { display: none; }
 
 /* Where the keyboard is, is seen: also in a chart's own menu, which shows on hover otherwise. */
@@ -42,7 +46,7 @@ button[aria-label="Clear all"] { min-width: 24px; min-height: 24px; }
   [data-testid="stSidebar"], [data-testid="stHeader"], [data-testid="stToolbar"], .modebar,
   .stButton, .stDownloadButton, .stPopover, .stFileUploader { display: none !important; }
   .st-key-pairbar { display: none !important; }
-  .st-key-title h1 { position: static; width: auto; height: auto; clip-path: none; font-size: 1.3rem; padding: 0; }
+  .st-key-title h1 { font-size: 1.3rem; }
   .st-key-printed { display: block; }
   .stMainBlockContainer { padding: 0; max-width: none; }
   [class*="st-key-chart-"] { break-inside: avoid; }

@@ -110,7 +110,7 @@ def test_curves_draw_the_side_that_has_values(opened: Open, paired: Path, curve:
         assert "takes values on both sides" in words(app)
     else:
         (trace,) = charts(app)[0]["data"]
-        assert "ample8 (made up)" in trace["name"]
+        assert trace["name"].endswith(": ample8")
 
 
 def test_a_cohort_without_warm_up_lists_what_the_other_side_served(opened: Open, paired: Path) -> None:
@@ -245,19 +245,24 @@ def test_a_link_restores_shared_and_own_controls(opened: Open, paired: Path) -> 
 def test_a_link_in_other_words_is_understood(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", pop="matched", win="observed_span")
     assert (app.session_state["pop"], app.session_state["win"]) == ("matched", "observed_span")
+    told = (app.query_params["pop"], app.query_params["win"])
+    assert told == ("matched source-turns", "observed span")  # what a reload reads
 
 
-def test_what_a_link_cannot_mean_is_said_once(opened: Open, paired: Path) -> None:
+def test_what_a_link_cannot_mean_is_said_until_the_view_changes(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", phase="yesterday", colour="red", job="0123")
     assert "phase=yesterday" in plain(app.warning[0].value)
     assert "colour" in plain(app.warning[0].value)
     assert "job" not in plain(app.warning[0].value)
-    assert not app.run().warning
+    assert "colour" in plain(app.run().warning[0].value)
+    assert not app.selectbox(key="est").set_value("nearest_rank").run().warning
 
 
-def test_a_newer_link_is_refused(opened: Open, paired: Path) -> None:
+def test_a_newer_link_is_refused_with_a_way_on(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", v="9")
     assert "version 9" in plain(app.error[0].value)
+    (link,) = app.get("page_link")
+    assert link.proto.label == "Open the dashboard with its defaults"
 
 
 def test_a_link_of_any_length_fits_the_screen(opened: Open, paired: Path) -> None:

@@ -66,8 +66,8 @@ def test_sources_stand_beside_each_other_on_what_all_of_them_cover(opened: Open,
     (error,) = app.error
     assert "Another GPU part: h100-sxm in the anchor, amd epyc in the target" in plain(error.value)
     (errors,) = tables(app, "left_out")
-    assert set(errors["source"]) == {"replay: ample8 predicted", "anchor:toy"}  # the refused one is not drawn
-    own = errors[errors["source"] == "replay: ample8 predicted"].set_index("pass_class")
+    assert set(errors["source"]) == {"replay: ample8-predicted", "anchor:toy"}  # the refused one is not drawn
+    own = errors[errors["source"] == "replay: ample8-predicted"].set_index("pass_class")
     other = errors[errors["source"] == "anchor:toy"].set_index("pass_class")
     assert own["passes"].tolist() == other["passes"].tolist()
     # the median by hand, from the recorded passes and the model in the record
@@ -89,9 +89,9 @@ def test_sources_stand_beside_each_other_on_what_all_of_them_cover(opened: Open,
     assert own.loc["decode_only", "left_out"] == 0
     assert own.loc["decode_only", "passes"] + left == len(rows)
     assert own.loc["decode_only", "median"] == pytest.approx(np.median(off), abs=0.003)  # of those left out as well
-    assert "Left out: replay: ample8 predicted does not cover" in plain(words(app))
+    assert "Left out: replay: ample8-predicted does not cover" in plain(words(app))
     names_of = {trace.get("name") for chart in charts(app) for trace in chart["data"]}
-    assert {"measured p50", "replay: ample8 predicted", "anchor:toy", "mean residual"} <= names_of
+    assert {"measured p50", "replay: ample8-predicted", "anchor:toy", "mean residual"} <= names_of
 
 
 def test_hold_out_errors_are_those_of_the_record(opened: Open, stores: str) -> None:
