@@ -17,6 +17,8 @@ from dashboard.metrics import Estimator
 from dashboard.samples import Sample
 
 Figure = dict[str, Any]
+ROW_GAP, BARE_ROW_GAP = 84, 56
+"""Pixels between rows of panels, with and without titles of their x axes."""
 LOG_TICKS = [digit * 10.0**power for power in range(-3, 9) for digit in (1, 2, 5)]
 
 
@@ -390,7 +392,9 @@ def small_multiples(
     layout: dict[str, Any] = {}
     notes: list[dict[str, Any]] = []
     named: set[str] = set()
-    gap_x, gap_y = gap, 0.30 / max(rows, 1)
+    # Between rows: the ticks of one row, the title of its axis where it has one, and the title of the next panel.
+    named_axes = any(figure["layout"]["xaxis"]["title"]["text"] for _, figure in panels)
+    gap_x, gap_y = gap, (ROW_GAP if named_axes else BARE_ROW_GAP) / (height * rows)
     wide, tall = (1 - gap_x * (columns - 1)) / columns, (1 - gap_y * (rows - 1)) / max(rows, 1)
     for index, (title, figure) in enumerate(panels):
         row, column = divmod(index, columns)

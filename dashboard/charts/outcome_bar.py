@@ -23,11 +23,12 @@ COLOURS: dict[str, tuple[str, str]] = {
     "unfinished": ("#B8860B", "#F0C75E"),
     "error": ("#B34700", "#F0A640"),
     "rejected": ("#8A2F00", "#E07B3C"),
-    "canceled": ("#7B3FA0", "#C79BE0"),
+    "canceled": ("#8A4B5C", "#DDA3B1"),
     "in_flight": ("#2A2A2E", "#F2F0EC"),
 }
 """Plain successes are quiet, everything else stands out; words and numbers say the same."""
-WIDTH = 96
+WIDTH, LEAST = 96, 4
+"""Pixels of a bar, and of the class with the fewest requests in it."""
 NAME = "display:inline-block;min-width:6.5rem"
 
 
@@ -88,14 +89,14 @@ def markup(sides: Sequence[tuple[Role, Tally | None]], phase: str, dark: bool) -
 
 
 def _segments(told: Tally, dark: bool) -> str:
-    """The classes as one bar; a class that occurs is at least two pixels wide."""
+    """The classes as one bar; a class that occurs can be seen."""
     known = [(name, count) for name, count in told.counts.items() if count]
     if not known:
         return ""
-    rest = WIDTH - 2 * len(known)
+    rest = WIDTH - LEAST * len(known)
     parts = []
     for name, count in known:
-        width = 2 + rest * count / told.attempted
+        width = LEAST + rest * count / told.attempted
         colour = style.pick(COLOURS[name], dark)
         parts.append(f'<span style="display:inline-block;height:8px;width:{width:.1f}px;background:{colour}"></span>')
     return f'<span aria-hidden="true">{"".join(parts)}</span>'

@@ -19,9 +19,9 @@ from dashboard.queries.identity import repeats
 from dashboard.store import Store
 
 PARTS: tuple[tuple[str, str, str, str], ...] = (
-    ("count_ms", "more or fewer passes", "#0072B2", "#56B4E9"),
-    ("geometry_ms", "passes of another geometry", "#8C7AA9", "#B7A5D6"),
-    ("duration_ms", "longer or shorter at equal geometry", "#D55E00", "#E69F00"),
+    ("count_ms", "more or fewer passes", *style.PARTS[0]),
+    ("geometry_ms", "passes of another geometry", *style.PARTS[1]),
+    ("duration_ms", "longer or shorter at equal geometry", *style.PARTS[2]),
 )
 """Parts of the gap in pass time: column, words, colour in both themes. They sum to the gap of a class."""
 SIDES = ("measured", "replay")

@@ -38,7 +38,7 @@ BIN_COLUMNS = {
 
 
 def timeline(frame: Frame, store: Store, start_s: float, length_s: float, rank: str = "") -> tuple[Answer, Figure, str]:
-    """Tokens of each pass by kind, a panel per side on one axis of time, with durations and queues; how it is drawn.
+    """New tokens of each pass, a panel per side on one axis of time, with decodes, durations, queues; how it is made.
 
     ``rank`` is one of :func:`ranks`: of a run with several, only its passes; any other text is all. Passes of several
     ranks run at the same time, so they are drawn as means of bins.
@@ -56,9 +56,9 @@ def timeline(frame: Frame, store: Store, start_s: float, length_s: float, rank: 
     names = SINGLE_COLUMNS if one_by_one else BIN_COLUMNS
     width = None if one_by_one else length_s / BINS
     panels = [
-        (f"{side.role.name}: tokens per pass", _stacked(result, names, width, frame.dark)) for side, result in shown
+        (f"{side.role.name}: new tokens per pass", _prompts(result, names, width, frame.dark)) for side, result in shown
     ]
-    for key, title in (
+    for key, title in (  # their tokens, one each, would not be seen beside hundreds of new ones
         ("decode", "decode requests per pass"),
         ("duration", "pass duration, ms"),
         ("waiting", "waiting, per rank" if mingled else "waiting"),
@@ -73,7 +73,6 @@ def timeline(frame: Frame, store: Store, start_s: float, length_s: float, rank: 
     figure: Figure = {"data": [], "layout": {}}
     if shown:
         figure = figures.small_multiples(panels, columns=1, height=120)
-        figure["layout"]["barmode"] = "stack"
         figure = figures.one_axis(figure, TIME, (start_s, start_s + length_s))
         figure = shaded(frame, figure, every=True)
     n = {side.run_id: None if r.not_recorded else _count(r, one_by_one) for side, r in results}
@@ -99,23 +98,20 @@ def _count(result: Result, one_by_one: bool) -> int:
     return len(result) if one_by_one else int(np.nansum(result.array("passes")))
 
 
-def _stacked(result: Result, names: dict[str, str], width: float | None, dark: bool) -> Figure:
-    """Decode tokens (one each) under the new tokens of prefills; bars begin where the pass does."""
+def _prompts(result: Result, names: dict[str, str], width: float | None, dark: bool) -> Figure:
+    """The new tokens of prefills; bars begin where the pass does."""
     start = _start(result, names)
     wide = result.array("duration_ns").astype(np.float64) / 1e9 if width is None else np.full(len(start), width)
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "name": words,
-            "x": (start + wide / 2).astype(np.float32),
-            "y": np.nan_to_num(_values(result, names[key])).astype(np.float32),
-            "width": wide.astype(np.float32),
-            "hovertemplate": f"%{{y:.4~g}} {words} at %{{x:.3f}} s<extra></extra>",
-            "marker": {"color": style.pick(style.CLASSES[colour], dark), "line": {"width": 0}},
-        }
-        for key, words, colour in (("decode", "decode tokens", "decode_only"), ("new", "new tokens", "prefill_only"))
-    ]
-    return figures.compose(traces, Axis(""), Axis(""), dark=dark)
+    trace: dict[str, Any] = {
+        "type": "bar",
+        "name": "new tokens",
+        "x": (start + wide / 2).astype(np.float32),
+        "y": np.nan_to_num(_values(result, names["new"])).astype(np.float32),
+        "width": wide.astype(np.float32),
+        "hovertemplate": "%{y:.4~g} new tokens at %{x:.3f} s<extra></extra>",
+        "marker": {"color": style.pick(style.CLASSES["prefill_only"], dark), "line": {"width": 0}},
+    }
+    return figures.compose([trace], Axis(""), Axis(""), dark=dark)
 
 
 def ranks(frame: Frame, store: Store) -> list[str]:

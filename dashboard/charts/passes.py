@@ -81,7 +81,7 @@ def classes(frame: Frame, store: Store) -> tuple[Answer, Figure]:
                 ),
             )
         )
-    figure = figures.small_multiples(panels, columns=2, height=70 + 34 * len(shown))
+    figure = figures.small_multiples(panels, columns=2, height=70 + 34 * len(shown), gap=0.14)
     figure["layout"]["barmode"] = "stack"
     columns = [
         Column("class", "Class"),

@@ -62,12 +62,15 @@ SEQUENTIAL = ((0.0, "#EEF4F9"), (0.5, "#6FA8CE"), (1.0, "#0B4A75"))
 SEQUENTIAL_DARK = ((0.0, "#1B2430"), (0.5, "#33729A"), (1.0, "#9AD3F5"))
 
 CLASSES: dict[str, tuple[str, str]] = {
-    "prefill_only": ("#7B3FA0", "#C79BE0"),
+    "prefill_only": ("#8A4B5C", "#DDA3B1"),
     "mixed": ("#B8860B", "#F0C75E"),
     "decode_only": ("#4A6A8A", "#9DB8D2"),
     "idle": ("#8F8F8F", "#6A6A6A"),
 }
 """Colours of pass classes where the side is told by position, not by colour."""
+
+PARTS: tuple[tuple[str, str], ...] = (("#5E6B74", "#A9B7C0"), ("#B09A6B", "#D9C79A"), ("#8A4B5C", "#DDA3B1"))
+"""Colours of the parts of a gap: of none of the sides."""
 
 RESOLUTION: dict[str, tuple[str, str]] = {
     "exact": ("#0B4A75", "#9AD3F5"),

@@ -168,10 +168,10 @@ def test_composition_pass_by_pass_and_in_bins(root: Path) -> None:
     replay = write(root, "r", [request("a")], kind="replay", passes=[a_pass(k) for k in range(600)], profile_s=20)
     store = Store([root])
     answer, figure, words = pass_time.timeline(frame_of(store, measured), store, 0.0, 1.0)
-    decode, new, decodes, duration, waiting = figure["data"]
+    new, decodes, duration, waiting = figure["data"]
     assert "as wide as it lasts" in words
-    assert (list(decode["y"]), list(new["y"])) == ([1, 4], [64, 0])
-    assert (list(decode["x"]), list(decode["width"])) == (pytest.approx([0.005, 0.025]), pytest.approx([0.01, 0.01]))
+    assert list(new["y"]) == [64, 0]
+    assert (list(new["x"]), list(new["width"])) == (pytest.approx([0.005, 0.025]), pytest.approx([0.01, 0.01]))
     assert (list(duration["y"]), list(waiting["y"]), list(decodes["y"])) == ([10, 10], [3, 0], [1, 4])
     assert answer.n == {measured: 2}
     answer, figure, words = pass_time.timeline(frame_of(store, measured, replay), store, 0.0, 20.0)
