@@ -116,7 +116,10 @@ def _new_folder(plan: Plan, store: Path) -> tuple[Path, list[Path]]:
     """
     folder = plan.raw or store / "recordings" / slugify(plan.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise GapscopeError(f"{folder} is there already: give the recording another --name, or --raw an empty folder.")
+        left = f" `gapscope record join {folder}` makes a run of what lies there." if holds_requests(folder) else ""
+        raise GapscopeError(
+            f"{folder} is there already: give the recording another --name, or --raw an empty folder.{left}"
+        )
     made = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         folder.mkdir(parents=True, exist_ok=True)
