@@ -174,7 +174,7 @@ def test_lanes_bound_what_is_in_flight(tmp_path: Path) -> None:
 
 def test_phases_grace_and_cancel(tmp_path: Path) -> None:
     trace = lengths(tmp_path / "t.jsonl", [[turn(8)] for _ in range(400)])
-    with Stub([{"gap_s": 0.01}] * 400) as stub:
+    with Stub([{"gap_s": 0.07}] * 400) as stub:  # over at 0.26 s and 0.82 s, far from the cancel
         done = recorded(stub, trace, tmp_path, lanes=2, warmup_s=0.3, duration_s=0.5, grace_s=0.02)
         deadline = time.monotonic() + 5
         while stub.in_flight and time.monotonic() < deadline:
