@@ -77,9 +77,9 @@ def one(frame: Frame, found: tuple[Side, Sequence[Row]]) -> tuple[list[Column], 
         Column("measured", "Measured", "%.6g", width=85),
         Column("replay", "Replay", "%.6g", width=85),
         Column("gap", "Gap (%)", "%+.1f", _GAP.format(name="replay"), width=75),
-        Column("difference", "Difference", "%+.4g", "replay - measured, in the unit; of a share in points", width=85),
+        Column("state", "State", help=_STATE, width=205),
         *_NOISE,
-        Column("state", "State", help=_STATE, width=190),
+        Column("difference", "Difference", "%+.4g", "replay - measured, in the unit; of a share in points", width=85),
         Column("measured_n", "n measured", "%d", width=85),
         Column("replay_n", "n replay", "%d", width=75),
         Column("reason", "Rests on", width=330),
@@ -103,16 +103,16 @@ def several(frame: Frame, found: Candidates) -> tuple[list[Column], list[dict[st
     columns = [*_NUMBER, Column("nearest", "Nearest", width=170, help="Named where the noise leaves no doubt")]
     columns += [] if own else [Column("measured", "Measured", "%.6g", width=75)]
     for name, (side, _) in zip(names, found, strict=True):
-        said = side.role.name.capitalize()
+        said = _short(side)
         if own:
             columns.append(Column(f"{name}_measured", f"Measured, beside {side.role.name}", "%.6g", width=110))
         columns += [
             Column(name, said, "%.6g", width=75),
-            Column(f"{name}_gap", f"{said} gap (%)", "%+.1f", _GAP.format(name=side.role.name), width=80),
+            Column(f"{name}_gap", f"{said} gap (%)", "%+.1f", _GAP.format(name=side.role.name), width=105),
         ]
-    columns += _NOISE
     for name, (side, _) in zip(names, found, strict=True):
-        columns.append(Column(f"{name}_state", f"{side.role.name.capitalize()} is", help=_STATE, width=150))
+        columns.append(Column(f"{name}_state", f"{_short(side)} is", help=_STATE, width=150))
+    columns += _NOISE
     if not own:
         columns.append(Column("measured_n", "n measured", "%d", width=85))
     for name, (side, _) in zip(names, found, strict=True):
@@ -130,6 +130,11 @@ def several(frame: Frame, found: Candidates) -> tuple[list[Column], list[dict[st
             line |= {name if key == "value" else f"{name}_{key}": value for key, value in cells.items()}
         told.append(line)
     return columns, told
+
+
+def _short(side: Side) -> str:
+    """What a narrow header calls a candidate."""
+    return side.role.name.capitalize().replace("Candidate", "Cand.")
 
 
 def competing(frame: Frame, found: Candidates) -> list[int]:

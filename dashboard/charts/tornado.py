@@ -10,7 +10,6 @@ import pyarrow as pa
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
-from dashboard.charts.style import ROLES
 from dashboard.metrics import SWEEP_NUMBERS
 from dashboard.sweeps.effects import Effect, by_knob
 from dashboard.sweeps.numbers import Scope, shown
@@ -21,9 +20,9 @@ BEYOND = 3.0
 BARS = 16
 """Knobs that are drawn; the table has all."""
 WAYS = {
-    "down": ("one step down", ROLES[2], "/"),
-    "up": ("one step up", ROLES[1], ""),
-    "other": ("turned", ROLES[3], "."),
+    "down": ("one step down", style.PARTS[2], "/"),
+    "up": ("one step up", style.PARTS[0], ""),
+    "other": ("turned", style.PARTS[1], "."),
 }
 
 
@@ -44,7 +43,7 @@ def bars(
     rows = [knob for knob in by_knob(effects) if any(one.change is not None for one in knob)][:BARS]
     names = [knob[0].step.knob for knob in rows]
     traces: list[dict[str, Any]] = []
-    for way, (words, role, pattern) in WAYS.items():
+    for way, (words, colours, pattern) in WAYS.items():
         chosen = [one for knob in rows for one in knob if one.step.way == way and one.change is not None]
         if chosen:
             traces.append(
@@ -59,7 +58,7 @@ def bars(
                     "textposition": "none",
                     "hovertemplate": "%{text}<br>%{x:+.4~g}<extra></extra>",
                     "marker": {
-                        "color": role.colour(dark),
+                        "color": style.pick(colours, dark),
                         "pattern": {
                             "shape": pattern,
                             "fillmode": "overlay",
