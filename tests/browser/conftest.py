@@ -91,9 +91,10 @@ def server(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str
     assert "Traceback" not in log.read_text(), log.read_text()[-4000:]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser(installed: None) -> Iterator[object]:
-    """One Chromium for all tests: a thread can hold one Playwright."""
+    """A Chromium for the tests of a file: a thread can hold one Playwright, and while it does, no other test of the
+    process can run an event loop."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -102,7 +103,7 @@ def browser(installed: None) -> Iterator[object]:
         started.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pair(browser: object, server: str) -> tuple[str, str]:
     """The pair that opens first: the sample and its replay."""
     with opened(browser, server) as page:

@@ -259,13 +259,13 @@ def test_passes_of_several_workers_are_not_drawn_as_if_they_followed_each_other(
     for rank, requests, waiting in (("vllm-0/0", 4, 1), ("vllm-1/0", 8, 3)):
         answer, figure, words = pass_time.timeline(frame, store, 0.0, 1.0, rank)
         assert "as wide as it lasts" in words
-        assert set(figure["data"][2]["y"]) == {requests}
-        assert set(figure["data"][4]["y"]) == {waiting}
+        assert set(figure["data"][1]["y"]) == {requests}
+        assert set(figure["data"][3]["y"]) == {waiting}
         assert answer.n == {run: 10}
     answer, figure, words = pass_time.timeline(frame, store, 0.0, 1.0)
     assert words.startswith("Means over the passes of all ranks")
     assert answer.n == {run: 20}
-    assert {float(y) for y in figure["data"][2]["y"] if np.isfinite(y)} == {6.0}  # both start in one bin of 5 ms
+    assert {float(y) for y in figure["data"][1]["y"] if np.isfinite(y)} == {6.0}  # both start in one bin of 5 ms
     assert pass_time.spread(frame, store)[2] == ""  # they take no steps together
 
 
