@@ -11,9 +11,9 @@ from importlib import metadata
 from pathlib import Path
 
 from dashboard.catalogue import Catalogue
-from dashboard.derived import FOLDER as WORKED_OUT
-from dashboard.derived import held
-from dashboard.lasting import MOST_BYTES
+from dashboard.kept.answers import MOST_BYTES
+from dashboard.kept.derived import FOLDER as WORKED_OUT
+from dashboard.kept.derived import held
 from dashboard.serving import oidc
 from dashboard.serving.password import kept_hash
 from engine.errors import GapscopeError

@@ -27,9 +27,9 @@ import pyarrow as pa
 
 from dashboard.catalogue import Catalogue, RunEntry, Signature
 from dashboard.deadline import limited
-from dashboard.derived import ROW_GROUP, Derived, is_large
-from dashboard.kept import Kept
-from dashboard.lasting import Lasting
+from dashboard.kept.answers import Lasting
+from dashboard.kept.derived import ROW_GROUP, Derived, is_large
+from dashboard.kept.memory import Kept
 from dashboard.metrics import METRICS, Metric, Population
 from engine.bundle import Bundle
 from engine.bundle.schema import TABLES

@@ -8,19 +8,27 @@ from typing import Any
 import pyarrow as pa
 import streamlit as st
 
-from dashboard.charts import how
 from dashboard.charts.answer import Answer
-from dashboard.charts.checked import Checked
 from dashboard.charts.figures import Figure
-from dashboard.charts.identity import STATES
-from dashboard.charts.image import FORMATS, captioned, image_options, plain_strip
-from dashboard.charts.reading import reading
-from dashboard.charts.spoken import spoken
-from dashboard.charts.tables import column_config
+from dashboard.charts.panel import how
+from dashboard.charts.panel.checked import Checked
+from dashboard.charts.panel.image import FORMATS, captioned, image_options, plain_strip
+from dashboard.charts.panel.reading import reading
+from dashboard.charts.panel.spoken import spoken
+from dashboard.charts.panel.tables import column_config
 from dashboard.frame import Frame, Side, escape, header, strip_lines
 from dashboard.sharing.comment import Drawn, Shown
 from dashboard.sharing.files import about, as_csv, as_parquet
 from engine.identity import GROUPS
+
+STATES = {
+    "differs": "differs",
+    "unknown_left": "unknown: measured",
+    "unknown_right": "unknown: replay",
+    "unknown_both": "unknown: both",
+    "same": "same",
+    "not_applicable": "does not apply",
+}
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
 SHOWN_ROWS = 500

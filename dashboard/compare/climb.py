@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dashboard.compare.noise import Noise
+from dashboard.compare.noise import Noise, Place, place
 from dashboard.compare.numbers import Key, Number
 from dashboard.metrics import Estimator, Population
 from engine.ladder.rungs import RUNGS
@@ -31,8 +31,8 @@ class Setting:
 class Change:
     """One number over one step.
 
-    ``difference`` is in the number's unit, ``relative`` is that over the measured value. ``inside`` says whether a
-    replay that is off by this step alone would lie inside the noise of the measured side; None where that is unknown.
+    ``difference`` is in the number's unit, ``relative`` is that over the measured value. ``where`` is the place of a
+    replay that is off by this step alone against the noise of the measured side.
     ``since`` is the rung of ``left``: that below the step or, where the number has no value there, one further down.
     """
 
@@ -41,7 +41,7 @@ class Change:
     right: Number
     difference: float | None
     relative: float | None
-    inside: bool | None
+    where: Place
     reason: str = ""
 
 
@@ -110,11 +110,14 @@ class Gap:
         return any(side.n > 0 and not side.supported for side in (self.prediction, self.measured))
 
     @property
-    def inside(self) -> bool | None:
-        """Whether the prediction lies inside the noise of the measured side; None where that is unknown."""
-        if self.noise is None or self.prediction.value is None:
-            return None
-        return self.noise.holds(self.prediction.value)
+    def where(self) -> Place:
+        """The place of the prediction against the noise of the measured side."""
+        return "unknown" if self.prediction.value is None else place(self.noise, self.prediction.value)
+
+    @property
+    def explained(self) -> bool:
+        """Whether the noise may be all of it, so that no layer is shown to hold it."""
+        return self.where in ("inside", "open")
 
 
 @dataclass(frozen=True, slots=True)

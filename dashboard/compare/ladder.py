@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from dashboard.catalogue import RunEntry
 from dashboard.compare.climb import TOP, Change, Climb, Gap, Step
-from dashboard.compare.noise import Noise, noise
+from dashboard.compare.noise import Noise, noise, place
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.compare.rows import refused
 from dashboard.compare.settings import SCHEDULER, settings
@@ -141,7 +141,7 @@ def _taken(store: Store, rung: int, run_id: str) -> frozenset[int]:
 
 def _refused(values: Mapping[int, Number], left: int, right: int, why: Refusal) -> Change:
     """The step to the measurement of a number that is another quantity there."""
-    return Change(left, values[left], values[right], None, None, None, f"not comparable: {why}")
+    return Change(left, values[left], values[right], None, None, "unknown", f"not comparable: {why}")
 
 
 def _change(values: Mapping[int, Number], left: int, right: int, spread: Noise | None) -> Change:
@@ -150,12 +150,12 @@ def _change(values: Mapping[int, Number], left: int, right: int, spread: Noise |
     if before.value is None or after.value is None:
         where, lacking = (left, before) if before.value is None else (right, after)
         reason = f"rung {where}: {lacking.why or 'undefined'}"
-        return Change(since, before, after, None, None, None, reason)
+        return Change(since, before, after, None, None, "unknown", reason)
     difference = after.value - before.value
     if top is None:
-        return Change(since, before, after, difference, None, None)
-    inside = None if spread is None else spread.holds(top - difference)
-    return Change(since, before, after, difference, difference / top if top else None, inside)
+        return Change(since, before, after, difference, None, "unknown")
+    where = place(spread, top - difference)
+    return Change(since, before, after, difference, difference / top if top else None, where)
 
 
 def _gap(key: Key, values: Mapping[int, Number], spread: Noise | None, found: Sequence[Step]) -> Gap:
@@ -193,10 +193,10 @@ def _whole(found: Sequence[Step], step: Step, since: int) -> Step:
 
 
 def _large(change: Change) -> bool:
-    """Whether a step is larger than the noise, or than what is tolerated where that is unknown."""
-    if change.inside is None:
+    """Whether a step is outside the noise, or larger than what is tolerated where that is unknown."""
+    if change.where == "unknown":
         return change.relative is None or abs(change.relative) > CANCELING
-    return not change.inside
+    return change.where == "outside"
 
 
 def _canceling(large: Sequence[tuple[Step, float]]) -> tuple[Step, ...]:

@@ -62,6 +62,17 @@ class Noise:
         return "one repeat" if self.n == 1 else "two repeats"
 
     @property
+    def wider(self) -> tuple[float, float] | None:
+        """What a value must lie beyond to be outside, where redrawing makes that more than the interval; else None."""
+        reach = self.reach
+        return reach if reach and reach != (self.low, self.high) else None
+
+    def less(self, value: float) -> Noise:
+        """The same around zero: what a difference from ``value`` is held against."""
+        redrawn = self.redrawn and (self.redrawn[0] - value, self.redrawn[1] - value)
+        return replace(self, low=self.low - value, high=self.high - value, redrawn=redrawn)
+
+    @property
     def reach(self) -> tuple[float, float] | None:
         """What a value must lie beyond to be outside; None where that is not known: few repeats, and no redrawing."""
         if not self.few:
@@ -99,6 +110,17 @@ def place(spread: Noise | None, value: float) -> Place:
     return "outside" if reach and not reach[0] <= value <= reach[1] else "open"
 
 
+INSIDE, OUTSIDE, UNKNOWN = "~ inside the noise", "outside the noise", "noise unknown"
+MARKS: dict[Place, str] = {"inside": " ~", "open": " (open)", "outside": "", "unknown": ""}
+"""What stands behind a difference in a cell."""
+
+
+def place_words(spread: Noise | None, value: float) -> str:
+    """What is said of a value beside its noise, on every page."""
+    where = place(spread, value)
+    return open_words(spread) if where == "open" else {"inside": INSIDE, "outside": OUTSIDE}.get(where, UNKNOWN)
+
+
 def open_words(spread: Noise | None) -> str:
     """What is said of an open value."""
     assert spread is not None
@@ -128,9 +150,13 @@ def noise(
             spread = max(abs(value - measured.value) for value in known)
             told = Noise("repeats", measured.value - spread, measured.value + spread, len(known))
             drawn = _bootstrap(store, run_id, key, population, estimator) if told.few else None
-            known_to_move = drawn is not None and drawn.low < drawn.high  # what never happened cannot be drawn again
-            return replace(told, redrawn=(drawn.low, drawn.high)) if drawn and known_to_move else told
+            return with_redrawing(told, drawn and (drawn.low, drawn.high))
     return _bootstrap(store, run_id, key, population, estimator)
+
+
+def with_redrawing(told: Noise, drawn: tuple[float, float] | None) -> Noise:
+    """The noise of repeats with what redrawing gives, where they are too few; what never happened cannot be drawn."""
+    return replace(told, redrawn=drawn) if told.few and drawn and drawn[0] < drawn[1] else told
 
 
 def closed_lanes(store: Store, run_id: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from dashboard.compare.noise import Noise, noise, open_words, place
+from dashboard.compare.noise import INSIDE, OUTSIDE, UNKNOWN, Noise, noise, open_words, place, place_words
 from dashboard.compare.numbers import Key, Number, number
 from dashboard.metrics import Estimator, Population
 from dashboard.store import Store
@@ -52,23 +52,19 @@ REPEAT = "a repeat: it is the noise"
 def judged(row: Row) -> str:
     """What stands beside a gap on every page: better or worse, and whether that is inside the noise."""
     if row.state == "~":
-        return "~ inside the noise"
+        return INSIDE
     if row.state == "open":
         return open_words(row.noise)
     if row.state == "repeat":
         return REPEAT
     if row.state in ("same", "not comparable"):
         return row.state
-    return f"{NEARLY if nearly_equal(row) else row.state}, {'outside the noise' if row.noise else 'noise unknown'}"
+    return f"{NEARLY if nearly_equal(row) else row.state}, {OUTSIDE if row.noise else UNKNOWN}"
 
 
-def judged_change(change: float | None, spread: float | None) -> str:
-    """The same of a difference that has no row: ``spread`` is the largest one when nothing changes, None unknown."""
-    if change is None:
-        return "not comparable"
-    if spread is None:
-        return "noise unknown"
-    return "~ inside the noise" if abs(change) <= spread else "outside the noise"
+def judged_change(change: float | None, spread: Noise | None) -> str:
+    """The same of a difference that has no row: ``spread`` is that of differences when nothing changes."""
+    return "not comparable" if change is None else place_words(spread, change)
 
 
 _MADE_OF = {"in_flight.little": "e2e"}

@@ -3,8 +3,9 @@
 import streamlit as st
 
 from dashboard import jobs, widgets
-from dashboard.charts import alignment, joblist
 from dashboard.charts.draw import draw
+from dashboard.charts.replays import joblist
+from dashboard.charts.rungs import alignment
 from dashboard.compare.align import Presets, align
 from dashboard.compare.align.memory import deployment_named
 from dashboard.compare.align.reproduce import problem

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import boundaries
 from dashboard.charts.draw import draw
+from dashboard.charts.requests import boundaries
 from dashboard.frame import escape
 
 frame, store = widgets.frame("boundaries"), widgets.store()

@@ -5,9 +5,10 @@ from typing import Any
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import blocks, cache, phases, reuse
+from dashboard.charts import phases
 from dashboard.charts.answer import Answer
-from dashboard.charts.cohort import successes
+from dashboard.charts.cache import blocks, cache, reuse
+from dashboard.charts.comparison.cohort import successes
 from dashboard.charts.draw import draw
 
 frame, store = widgets.frame("cache_events"), widgets.store()

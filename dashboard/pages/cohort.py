@@ -3,7 +3,8 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import cohort, phases
+from dashboard.charts import phases
+from dashboard.charts.comparison import cohort
 from dashboard.charts.draw import draw
 from dashboard.frame import escape
 

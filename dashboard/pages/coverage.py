@@ -3,10 +3,10 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import coverage
-from dashboard.charts.domain import domain_map
 from dashboard.charts.draw import draw
-from dashboard.charts.passes import WORDS
+from dashboard.charts.passes.passes import WORDS
+from dashboard.charts.timing import coverage
+from dashboard.charts.timing.domain import domain_map
 
 frame, store = widgets.frame("coverage"), widgets.store()
 replays = [side for side in frame.replays if side.bundle.kind == "replay"]

@@ -3,8 +3,9 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import identity, timing_regime
+from dashboard.charts.comparison import identity
 from dashboard.charts.draw import draw
+from dashboard.charts.timing import timing_regime
 from dashboard.compare.sameness import by_weight, lines
 from dashboard.compare.timing_regime import timing_regime as regime_of
 

@@ -3,9 +3,10 @@
 import streamlit as st
 
 from dashboard import jobs, widgets
-from dashboard.charts import joblist, ladder, parity
 from dashboard.charts.draw import draw
-from dashboard.charts.ladder_steps import waterfall
+from dashboard.charts.replays import joblist
+from dashboard.charts.rungs import ladder, parity
+from dashboard.charts.rungs.ladder_steps import waterfall
 from dashboard.charts.style import ROLES
 from dashboard.compare.climb import TOP
 from dashboard.compare.ladder import base_of, climb

@@ -5,7 +5,7 @@ from collections import Counter
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import hypotheses
+from dashboard.charts.records import hypotheses
 from dashboard.frame import escape
 from dashboard.hypotheses import STATUSES, read
 from dashboard.hypotheses.text import bad_words, book_text, listed

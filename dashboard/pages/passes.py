@@ -3,8 +3,10 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import pass_gap, pass_model, pass_time, passes, phases, traces
+from dashboard.charts import phases
 from dashboard.charts.draw import draw
+from dashboard.charts.passes import pass_gap, pass_model, pass_time, passes
+from dashboard.charts.requests import traces
 
 frame, store = widgets.frame("passes"), widgets.store()
 

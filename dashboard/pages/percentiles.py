@@ -3,8 +3,8 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import distribution, length_error, tail
 from dashboard.charts.draw import draw
+from dashboard.charts.percentiles import distribution, length_error, tail
 from dashboard.compare.limits import parse_limits
 from dashboard.frame import header
 from dashboard.metrics import metric

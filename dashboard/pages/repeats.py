@@ -6,8 +6,8 @@ import streamlit as st
 
 from dashboard import widgets
 from dashboard.catalogue import KIND_WORDS
-from dashboard.charts import history, repeats
-from dashboard.charts.cohort import successes
+from dashboard.charts.comparison import history, repeats
+from dashboard.charts.comparison.cohort import successes
 from dashboard.charts.draw import draw
 from dashboard.charts.style import REPEAT
 from dashboard.compare.history import history as history_of

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import request, request_blocks, request_time, traces
 from dashboard.charts.draw import draw
+from dashboard.charts.requests import request, request_blocks, request_time, traces
 from dashboard.frame import escape
 from dashboard.pairs import shorten
 

@@ -3,7 +3,7 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import importing, runs, saved_views
+from dashboard.charts.records import importing, runs, saved_views
 from dashboard.frame import escape
 from dashboard.sharing.files import as_csv
 

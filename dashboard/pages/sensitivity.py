@@ -5,8 +5,8 @@ from functools import partial
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import sweeping, tornado
 from dashboard.charts.draw import draw
+from dashboard.charts.replays import sweeping, tornado
 from dashboard.frame import escape
 from dashboard.metrics import SWEEP_NUMBERS
 from dashboard.sweeps.effects import effect, spread_of

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import source
 from dashboard.charts.draw import draw
+from dashboard.charts.tools import source
 from dashboard.frame import escape
 from dashboard.queries import telemetry
 

@@ -5,8 +5,9 @@ from functools import partial
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import contract, sweeping, sweeps
+from dashboard.charts.comparison import contract
 from dashboard.charts.draw import draw
+from dashboard.charts.replays import sweeping, sweeps
 from dashboard.frame import escape
 from dashboard.jobs import what_if
 from dashboard.metrics import SWEEP_NUMBERS

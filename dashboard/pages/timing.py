@@ -5,9 +5,9 @@ from dataclasses import replace
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import anchors, timing, timing_checks
 from dashboard.charts.draw import draw
 from dashboard.charts.style import ROLES
+from dashboard.charts.timing import anchors, timing, timing_checks
 from dashboard.frame import escape
 from dashboard.timing_sources import doubtful, measured_passes, nearest_on_decodes, offered, other, own, preset_of
 from dashboard.view import SOURCE_NAME

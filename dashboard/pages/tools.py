@@ -3,9 +3,9 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import tools
 from dashboard.charts.draw import draw
-from dashboard.charts.tool_frame import tool_frame
+from dashboard.charts.tools import tools
+from dashboard.charts.tools.tool_frame import tool_frame
 from dashboard.frame import escape
 from dashboard.metrics import metric
 

@@ -3,10 +3,10 @@
 import streamlit as st
 
 from dashboard import widgets
-from dashboard.charts import contract, number_table, verdict, waterfall
-from dashboard.charts.cohort import successes
-from dashboard.charts.copying import copy_button
+from dashboard.charts.comparison import contract, number_table, verdict, waterfall
+from dashboard.charts.comparison.cohort import successes
 from dashboard.charts.draw import draw
+from dashboard.charts.panel.copying import copy_button
 from dashboard.compare import compare
 from dashboard.compare.claim import gates_hold
 from dashboard.compare.nearest import nearest_claim

@@ -3,8 +3,8 @@
 import streamlit as st
 
 from dashboard import jobs, widgets
-from dashboard.charts import joblist, knobs
-from dashboard.charts import what_if as charts
+from dashboard.charts.replays import joblist, knobs
+from dashboard.charts.replays import what_if as charts
 from dashboard.frame import escape
 from dashboard.jobs import estimate, memory, models, what_if
 from dashboard.sweeps.plan import said

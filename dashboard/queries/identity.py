@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dashboard.store import Store
 from engine.identity import FieldDiff, State, diff
 
-VARYING_FIELDS = frozenset({("hardware", "load")})
+VARYING_FIELDS = frozenset({("hardware", "load"), ("telemetry", "recorder_own_us")})
 """Fields that may differ between repeats: sampled values that nobody sets. An identity holds no run names."""
 
 ESSENTIAL_FIELDS = frozenset({("model", "name"), ("client", "lanes")})

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dashboard.compare.climb import Change, Climb, Gap, Setting, Step
+from dashboard.compare.noise import MARKS, Place, open_words
 from dashboard.compare.numbers import Key
 from dashboard.metrics import LADDER_NUMBERS
 from dashboard.render.tables import NOTHING, grid, shown_unit, shown_value
@@ -20,6 +21,8 @@ SUMMED_UP = (
     Key("request_rate", "fixed"),
 )
 """The numbers whose sentences the command line prints."""
+MARKED = "~ is inside the noise of the measured side, (open) beyond one or two repeats and not confirmed by redrawing"
+"""What the marks of differences mean."""
 FEEDBACK = {2, 4}
 """Rungs that take the arrivals and the pass durations."""
 BATCHES = 5
@@ -54,8 +57,13 @@ def with_unit(difference: float | None, key: Key) -> str:
 
 
 def cell(change: Change, key: Key) -> str:
-    """One step of one number; ``~`` is inside the noise of the measured side."""
-    return signed(change.difference, key.unit) + (" ~" if change.inside and change.difference else "")
+    """One step of one number with its mark: :data:`MARKED` says which."""
+    return signed(change.difference, key.unit) + mark_of(change.difference, change.where)
+
+
+def mark_of(difference: float | None, where: Place) -> str:
+    """What stands behind a difference: inside the noise, or open; nothing behind none."""
+    return MARKS[where] if difference else ""
 
 
 def share_words(share: float | None) -> str:
@@ -77,10 +85,15 @@ def sentences(gap: Gap) -> list[str]:
     found = []
     if gap.step is None:
         found.append(f"The {name} has no gap: {ends}.")
-    elif gap.inside and gap.noise:
+    elif gap.where == "inside" and gap.noise:
         found.append(
             f"The whole {name} gap, {with_unit(gap.gap, key)}, lies inside the noise of the measured side "
             f"({gap.noise.words}), so no layer holds it: {ends}."
+        )
+    elif gap.where == "open":
+        found.append(
+            f"The whole {name} gap, {with_unit(gap.gap, key)}, is not shown to be one ({open_words(gap.noise)}), so no "
+            f"layer is shown to hold it: {ends}."
         )
     else:
         found.append(
@@ -157,8 +170,7 @@ def ladder_text(climb: Climb, form: str, why: Mapping[int, str] | None = None) -
     head += [bullet + words for words in doubts(climb)]
     parts = ["\n".join(head), _rung_rows(climb, why, markdown), _step_rows(climb, markdown)]
     parts.append(
-        "Differences lead from the prediction to the measurement, in the number's unit; they sum to the gap. "
-        "~ is inside the noise of the measured side."
+        f"Differences lead from the prediction to the measurement, in the number's unit; they sum to the gap. {MARKED}."
     )
     said = (sentence for key in SUMMED_UP if key in climb.gaps for sentence in sentences(climb.gaps[key]))
     parts.append("\n".join(bullet + sentence for sentence in dict.fromkeys(said)))  # each sentence once
@@ -185,7 +197,7 @@ def _step_rows(climb: Climb, markdown: bool) -> str:
                 shown_value(gap.prediction.value, key.unit),
                 *(cell(step.changes[key], key) for step in climb.steps),
                 shown_value(gap.measured.value, key.unit),
-                signed(gap.gap, key.unit) + (" ~" if gap.inside and gap.gap else ""),
+                signed(gap.gap, key.unit) + mark_of(gap.gap, gap.where),
                 _largest(gap),
                 f"{gap.prediction.n:,}",
                 f"{gap.measured.n:,}",
@@ -195,8 +207,8 @@ def _step_rows(climb: Climb, markdown: bool) -> str:
 
 
 def _largest(gap: Gap) -> str:
-    """The step that holds most of a gap and its share; none of a gap that the noise explains."""
-    if gap.step is None or gap.share is None or gap.inside:
+    """The step that holds most of a gap and its share; none of a gap that the noise may explain."""
+    if gap.step is None or gap.share is None or gap.explained:
         return NOTHING
     return f"{gap.step.left}→{gap.step.right} " + (f"{gap.share:.0%}" if gap.share < MANY else f"{gap.share:.1f}×")
 
@@ -238,7 +250,7 @@ def _number_json(key: Key, gap: Gap, steps: Sequence[Step]) -> dict[str, Any]:
         "n": [gap.prediction.n, gap.measured.n],
         "too_few_values": gap.weak,
         "gap": gap.gap,
-        "inside_noise": gap.inside,
+        "against_noise": gap.where,
         "noise": None if gap.noise is None else {"low": gap.noise.low, "high": gap.noise.high, "from": gap.noise.words},
         "steps": [
             {
@@ -246,7 +258,7 @@ def _number_json(key: Key, gap: Gap, steps: Sequence[Step]) -> dict[str, Any]:
                 "to": step.right,
                 "difference": step.changes[key].difference,
                 "relative": step.changes[key].relative,
-                "inside_noise": step.changes[key].inside,
+                "against_noise": step.changes[key].where,
             }
             for step in steps
         ],

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from dashboard.charts.answer import Answer, Column
-from dashboard.charts.embedded import figure_json, jsonable, library, script_json
-from dashboard.charts.image import plain_strip
+from dashboard.charts.panel.embedded import figure_json, jsonable, library, script_json
+from dashboard.charts.panel.image import plain_strip
 from dashboard.frame import Side, strip_lines
 from dashboard.render.comparison import comparison_json
 from dashboard.report.contents import Part, Report, Section

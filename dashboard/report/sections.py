@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from dashboard.charts import (
-    boundaries,
-    cache,
-    cohort,
-    coverage,
-    distribution,
-    identity,
-    number_table,
-    pass_gap,
-    passes,
-    verdict,
-    waterfall,
-)
 from dashboard.charts.answer import Answer
+from dashboard.charts.cache import cache
+from dashboard.charts.comparison import cohort, identity, number_table, verdict, waterfall
+from dashboard.charts.passes import pass_gap, passes
+from dashboard.charts.percentiles import distribution
+from dashboard.charts.requests import boundaries
+from dashboard.charts.timing import coverage
 from dashboard.compare import LABELS, Row
 from dashboard.compare.decomposition import Decomposition
 from dashboard.compare.sameness import lines

@@ -8,7 +8,7 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import pairs, view, widgets
-from dashboard.charts import outcome_bar
+from dashboard.charts.comparison import outcome_bar
 from dashboard.charts.style import ROLES, Role
 from dashboard.frame import cut, escape
 from dashboard.queries.identity import identity, repeats

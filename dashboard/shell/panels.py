@@ -6,8 +6,8 @@ import streamlit as st
 from streamlit.delta_generator import DeltaGenerator
 
 from dashboard import widgets
-from dashboard.charts import saved_views
-from dashboard.charts.copying import copy_button
+from dashboard.charts.panel.copying import copy_button
+from dashboard.charts.records import saved_views
 from dashboard.sharing.comment import Shown
 
 

@@ -10,7 +10,7 @@ import pytest
 from small_runs import MS, SAMPLES, request, sample_id, write
 from split_runs import CLOCK, measured_rows, pair, replay_rows
 
-from dashboard.charts.boundaries import splits, verdict
+from dashboard.charts.requests.boundaries import splits, verdict
 from dashboard.compare.boundaries import Boundaries
 from dashboard.compare.boundary_rows import BOUNDARIES
 from dashboard.compare.decomposition import decompositions

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from small_runs import MS, SAMPLES, S, a_pass, identity, request, sample_id, write
 
-from dashboard.charts.reuse import why
+from dashboard.charts.cache.reuse import why
 from dashboard.metrics import HEADLINE, Population
 from dashboard.queries import cache, cohort, reuse
 from dashboard.queries import request as of_request

@@ -12,7 +12,7 @@ import pytest
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Column, in_units
 from dashboard.charts.figures import Axis, Series
-from dashboard.charts.passes import cell_name, cell_of
+from dashboard.charts.passes.passes import cell_name, cell_of
 from dashboard.compare.contract import parse_gates
 from dashboard.frame import escape
 from dashboard.metrics import Estimator

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import plotly.io as pio
 import pytest
 
-from dashboard.charts.checked import Checked, as_bytes
+from dashboard.charts.panel.checked import Checked, as_bytes
 
 ARRAYS = [
     np.array([1.5, np.nan, -2.0], dtype=np.float32),

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pytest
 from small_runs import MS, request, sample_id, write
 
-from dashboard import derived, store
-from dashboard.kept import Kept, size_of
+from dashboard import store
+from dashboard.kept import derived
+from dashboard.kept.memory import Kept, size_of
 from dashboard.metrics import HEADLINE, METRICS
 from dashboard.queries.stages import stage_rows
 from dashboard.samples import sample

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from small_runs import MS, request, sample_id, write
 
-from dashboard import derived, lasting
 from dashboard.compare import compare
 from dashboard.doctor import examine
-from dashboard.lasting import Lasting
+from dashboard.kept import answers, derived
+from dashboard.kept.answers import Lasting
+from dashboard.kept.packed import NotPacked, pack, unpack
 from dashboard.metrics import HEADLINE, METRICS, Estimator, Population
-from dashboard.packed import NotPacked, pack, unpack
 from dashboard.prepare import prepare
 from dashboard.store import Store
 
@@ -93,7 +93,7 @@ def test_nothing_but_data_of_this_program_is_packed_or_read() -> None:
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every run counts as large, and every answer as worth a file."""
     monkeypatch.setattr(derived, "LARGE_ROWS", 0)
-    monkeypatch.setattr(lasting, "WORTH_S", 0.0)
+    monkeypatch.setattr(answers, "WORTH_S", 0.0)
 
 
 @pytest.mark.usefixtures("eager")
@@ -144,8 +144,8 @@ def test_an_altered_run_has_no_answers(tmp_path: Path) -> None:
 
 
 def test_files_are_bounded_and_those_of_other_versions_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lasting, "WORTH_S", 0.0)
-    monkeypatch.setattr(lasting, "MOST_BYTES", 5_000)
+    monkeypatch.setattr(answers, "WORTH_S", 0.0)
+    monkeypatch.setattr(answers, "MOST_BYTES", 5_000)
     old = tmp_path / derived.FOLDER / "answers-000000000000"
     old.mkdir(parents=True)
     (old / "one").write_bytes(b"x")
@@ -166,7 +166,7 @@ def test_what_cannot_be_read_is_made_again_and_what_is_quick_is_not_kept(tmp_pat
     assert kept.get("quick", lambda: 1) == 1
     assert not kept.folder.exists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lasting, "WORTH_S", 0.0)
+        patch.setattr(answers, "WORTH_S", 0.0)
         assert kept.get("one", lambda: [1]) == [1]
     (path,) = kept.folder.iterdir()
     path.write_bytes(path.read_bytes()[:-3])

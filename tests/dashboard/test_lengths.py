@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_runs import MS, S, identity, request, write
 
-from dashboard.charts.outcome_bar import markup, tally
+from dashboard.charts.comparison.outcome_bar import markup, tally
 from dashboard.charts.style import ROLES
 from dashboard.compare.history import history, in_line
 from dashboard.compare.limits import parse_limits, within

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_runs import MS, SAMPLES, S, a_pass, request, sample_id, write
 
-from dashboard.charts import pass_gap, pass_model, pass_time, passes
+from dashboard.charts.passes import pass_gap, pass_model, pass_time, passes
 from dashboard.charts.style import ROLES
 from dashboard.frame import Frame, Side
 from dashboard.metrics import HEADLINE, Estimator, Population, Window

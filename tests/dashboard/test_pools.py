@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dashboard.charts import request as charts
-from dashboard.charts.request_time import stretches
+from dashboard.charts.requests import request as charts
+from dashboard.charts.requests.request_time import stretches
 from dashboard.charts.style import ROLES
 from dashboard.compare.boundaries import Boundaries
 from dashboard.compare.decomposition import decompositions

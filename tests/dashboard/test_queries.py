@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from small_runs import MS, SAMPLES, S, a_pass, request, sample_id, write
 
-from dashboard.charts import cohort as charts
+from dashboard.charts.comparison import cohort as charts
 from dashboard.charts.style import ROLES
 from dashboard.frame import Frame, Side
 from dashboard.metrics import HEADLINE, METRICS, PASS_CLASSES, Estimator, Population, Window

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from small_runs import MS, S, identity, request, write
 
-from dashboard.charts.repeats import near_table
+from dashboard.charts.comparison.repeats import near_table
 from dashboard.compare.comparison import pair_label
 from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Key, Number

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from dashboard.charts.embedded import changes, figure_json, jsonable, script_json
+from dashboard.charts.panel.embedded import changes, figure_json, jsonable, script_json
 from dashboard.cli import main
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.report import as_html, as_markdown, gather
@@ -234,8 +234,8 @@ def test_a_section_that_cannot_be_made_is_said_and_the_others_go_on(
     def slow(*_given: object) -> None:
         raise GapscopeError("The answer took longer than 30 s.")
 
-    monkeypatch.setattr("dashboard.charts.boundaries.boundaries", slow)
-    monkeypatch.setattr("dashboard.charts.cache.pool", slow)
+    monkeypatch.setattr("dashboard.charts.requests.boundaries.boundaries", slow)
+    monkeypatch.setattr("dashboard.charts.cache.cache.pool", slow)
     report = report_of(store, "ample8", "ample8-predicted")
     said = {section.name: " ".join(section.words) for section in report.sections}
     assert "is not in this report. The answer took longer than 30 s." in said["boundaries"]

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from small_runs import MS, S, a_pass, request, write
 
-from dashboard.charts import request as charts
-from dashboard.charts import request_blocks, request_time
-from dashboard.charts.request_time import Stretch, merged, stretches
+from dashboard.charts.requests import request as charts
+from dashboard.charts.requests import request_blocks, request_time
+from dashboard.charts.requests.request_time import Stretch, merged, stretches
 from dashboard.charts.style import ROLES
 from dashboard.frame import Frame, Side
 from dashboard.metrics import HEADLINE, METRICS, Estimator, Population, Window

@@ -16,7 +16,7 @@ import pytest
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis
-from dashboard.charts.image import captioned, image_options, plain_strip
+from dashboard.charts.panel.image import captioned, image_options, plain_strip
 from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, strip_lines
 from dashboard.metrics import Estimator, Population, Window

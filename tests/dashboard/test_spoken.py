@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.charts.spoken import spoken
+from dashboard.charts.panel.spoken import spoken
 
 SIDES = (
     SimpleNamespace(role=SimpleNamespace(name="measured"), run_id="a-0123"),

@@ -18,7 +18,7 @@ import pytest
 
 from dashboard import jobs
 from dashboard.catalogue import Catalogue
-from dashboard.charts import runs as runs_table
+from dashboard.charts.records import runs as runs_table
 from dashboard.cli import main
 from dashboard.jobs import estimate, sweep, what_if
 from dashboard.jobs.playing import Player

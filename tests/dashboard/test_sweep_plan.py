@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard import jobs
-from dashboard.charts.tornado import reach_of
-from dashboard.charts.what_if import staleness
+from dashboard.charts.replays.tornado import reach_of
+from dashboard.charts.replays.what_if import staleness
 from dashboard.compare import contract
 from dashboard.compare.contract import Row
 from dashboard.jobs import queue, sweep

@@ -9,7 +9,7 @@ import pytest
 from small_runs import identity, request, write
 
 from dashboard.charts.style import ROLES
-from dashboard.charts.timing import shared_support
+from dashboard.charts.timing.timing import shared_support
 from dashboard.compare.timing_regime import timing_regime
 from dashboard.store import Store
 from dashboard.timing_sources import Asked, MeasuredPasses, error_rows, nearest_on_decodes

@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import synthetic
 
 from dashboard.charts import draw
-from dashboard.charts.checked import Checked
+from dashboard.charts.panel.checked import Checked
 
 PAGES = Path(__file__).resolve().parents[2] / "dashboard" / "pages"
 ENTRY = Path(__file__).parent / "entry.py"

@@ -14,7 +14,7 @@ from conftest import Open
 from streamlit.testing.v1 import AppTest
 
 from dashboard import jobs
-from dashboard.charts import runs
+from dashboard.charts.records import runs
 from dashboard.store import Store
 from engine.bundle import list_bundles
 from engine.stores import PROJECT
@@ -114,7 +114,7 @@ def test_a_failed_import_is_said_in_red_in_the_words_of_the_page(opened: Open, t
 
 
 def test_a_server_for_others_reads_no_path(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from dashboard.charts import importing
+    from dashboard.charts.records import importing
 
     monkeypatch.setattr(importing, "for_others", lambda address: True)
     app = opened(tmp_path, "runs")

@@ -11,7 +11,7 @@ from streamlit.testing.v1 import AppTest
 from test_pages import charts
 from test_tool_runs import plain, tables
 
-from dashboard.charts.verdict import Ends, gap_axis
+from dashboard.charts.comparison.verdict import Ends, gap_axis
 
 SAMPLES = Path(__file__).parents[2] / "sample_runs"
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 from conftest import Open, run_id
 
-from dashboard.charts import how
-from dashboard.charts.reading import READING, reading
+from dashboard.charts.panel import how
+from dashboard.charts.panel.reading import READING, reading
 from dashboard.charts.style import ROLES
 from dashboard.frame import Side
 from dashboard.store import Store

@@ -1,0 +1,1 @@
+"""The KV cache: its pool, its blocks, why blocks were reused or not."""

@@ -1,0 +1,1 @@
+"""Passes of the model: their geometry, durations and gaps."""

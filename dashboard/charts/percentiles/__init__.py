@@ -1,0 +1,1 @@
+"""Distributions: curves, tails, and the gap by cell."""

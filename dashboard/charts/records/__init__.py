@@ -1,0 +1,1 @@
+"""What a store holds besides numbers: runs and their import, saved views, hypotheses."""

@@ -1,0 +1,1 @@
+"""Replays with other knobs: what-if, sweeps, sensitivity, and their jobs."""

@@ -1,0 +1,1 @@
+"""From a prediction to a measurement step by step: ladder, parity, alignment."""

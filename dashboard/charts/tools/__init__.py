@@ -1,0 +1,1 @@
+"""What tools say of their own runs: sources, and several tools at one server."""
