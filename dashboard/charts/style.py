@@ -91,6 +91,13 @@ RESOLUTION_SYMBOL: dict[str, str] = {
 }
 """The second cue of a resolution."""
 
+NOISE = ("rgba(128,128,136,0.26)", "rgba(128,128,136,0.13)")
+"""Where the measured side may lie when nothing changes; and how far redrawing reaches beyond one or two repeats."""
+NOISE_WORDS = "noise of the measured run", "redrawing beyond its repeats"
+NOISE_NOTE = (
+    "Grey: where the measured side itself may lie when nothing changes (repeats, else a bootstrap); light grey: what "
+    "redrawing adds to one or two repeats. Only what lies beyond both is outside the noise."
+)
 GRID_LIGHT, GRID_DARK = "#E4E4E7", "#34343A"
 HEIGHT = 340
 

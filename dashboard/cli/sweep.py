@@ -103,7 +103,7 @@ def run_sweep(arguments: argparse.Namespace) -> int:
 def run_sensitivity(arguments: argparse.Namespace) -> int:
     """``gapscope sensitivity``."""
     from dashboard.render.sweep import sensitivity_text
-    from dashboard.sweeps.effects import effect, spread_of
+    from dashboard.sweeps.effects import effect
     from dashboard.sweeps.plan import parse_changes, point
     from dashboard.sweeps.steps import USUAL, steps
 
@@ -114,7 +114,7 @@ def run_sensitivity(arguments: argparse.Namespace) -> int:
     number, noise = asked.scope.base(asked.store, asked.base.run_id, arguments.number)
     base, target = first.value(arguments.number), number.value
     effects = [
-        effect(step, one.run_id, one.value(arguments.number), base, target, spread_of(noise, target))
+        effect(step, one.run_id, one.value(arguments.number), base, target, noise)
         for step, one in zip(found.steps, others, strict=True)
     ]
     print(

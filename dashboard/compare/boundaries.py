@@ -15,7 +15,7 @@ import numpy as np
 
 from dashboard.compare.boundary_rows import BOUNDARIES, COMPLETE, SOME_HAVE, Choice, Requests, look
 from dashboard.compare.decomposition import clock_note, clock_problem
-from dashboard.compare.noise import COVERED, closed_lanes, lane_weights
+from dashboard.compare.noise import COVERED, RESAMPLES, Noise, Place, closed_lanes, lane_weights, place, with_redrawing
 from dashboard.compare.rows import refused
 from dashboard.metrics import METRICS, MS_PER_NS, Estimator, Population
 from dashboard.queries.stages import Floats, Ints, pairs
@@ -77,11 +77,16 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a replay adds to a layer or to merged stages, in ms; ``spread``: the largest change when nothing changes."""
+    """What a replay adds to a layer or to merged stages, in ms; ``noise`` is that of it when nothing changes."""
 
     name: str
     value: float
-    spread: float | None
+    noise: Noise | None
+
+    @property
+    def where(self) -> Place:
+        """Its place against the noise."""
+        return place(self.noise, self.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,33 +190,44 @@ class Boundaries:
         found: Group = self._once(("group", index, choose), make)
         return found
 
-    def spread(self, index: int, choose: Choice, sums: Floats) -> Floats | None:
-        """How far sums of stages (sum, stage) move when nothing changes, in ms; None where nothing says it.
+    def noise(self, index: int, choose: Choice, sums: Floats) -> list[Noise | None]:
+        """What changes of sums of stages (sum, stage) are held against, in ms; None where nothing says it.
 
-        The largest deviation of a repeat other than run ``index``, which is judged, else half the central 95 % when
-        whole lanes of the measured run are drawn again.
+        The largest deviation of a repeat other than run ``index``, which is judged; and the central 95 % when whole
+        lanes of the measured run are drawn again, without repeats or beside few.
         """
         judged = self._runs[index] if self._runs[index] in self._again else ""
-        asked = ("spread", judged, choose, sums.shape, tuple(sums.ravel().tolist()))
-        found: Floats | None = self._once(asked, lambda: self._spread(judged, choose, sums))
+        asked = ("noise of sums", judged, choose, sums.shape, tuple(sums.ravel().tolist()))
+        found: list[Noise | None] = self._once(asked, lambda: self._noise(judged, choose, sums))
         return found
 
-    def _spread(self, judged: str, choose: Choice, sums: Floats) -> Floats | None:
+    def _noise(self, judged: str, choose: Choice, sums: Floats) -> list[Noise | None]:
         requests, own = self.requests, self.group(0, choose)
         places = [at for run_id, at in requests.repeats.items() if run_id != judged]
         others = [found.means for at in places if (found := self.group(at, choose)).n]
-        if others and own.n:
-            return np.asarray(np.abs((np.stack(others) - own.means) @ sums.T).max(axis=0))
+        if not others or not own.n:
+            return self._drawn(choose, sums)
+        widths = np.abs((np.stack(others) - own.means) @ sums.T).max(axis=0)
+        told = [Noise("repeats", -float(width), float(width), len(others)) for width in widths]
+        drawn = self._drawn(choose, sums) if told and told[0].few else [None] * len(told)
+        return [with_redrawing(one, again) for one, again in zip(told, drawn, strict=True)]
+
+    def _drawn(self, choose: Choice, sums: Floats) -> list[Noise | None]:
+        """Changes of the sums when whole lanes of the measured run are drawn again."""
+        requests, own = self.requests, self.group(0, choose)
         flags = requests.flags(0, choose)
         names, at = np.unique(requests.rows[0].lanes[flags], return_inverse=True)
         weights = lane_weights(len(names)) if closed_lanes(self._store, self._runs[0]) else None
         if weights is None or names[0] < 0:
-            return None
+            return [None] * len(sums)
         spans = requests.spans[0][flags] @ sums.T
         totals = np.stack([np.bincount(at, column, minlength=len(names)) for column in spans.T], axis=1)
         drawn = (weights @ totals) / (weights @ np.bincount(at, minlength=len(names)))[:, None]
-        low, high = np.percentile(drawn, COVERED, axis=0)
-        return np.asarray((high - low) / 2 * MS_PER_NS)
+        low, high = np.percentile(drawn, COVERED, axis=0) * MS_PER_NS - sums @ own.means
+        return [
+            Noise("lanes", float(least), float(most), RESAMPLES, len(names))
+            for least, most in zip(low, high, strict=True)
+        ]
 
     def layers(self, index: int, choose: Choice) -> list[Change]:
         """What a run adds to each layer after dispatch, the measured run taken off; the total comes last.
@@ -228,10 +244,10 @@ class Boundaries:
         left, right = self.group(0, choose), self.group(index, choose)
         if not left.n or not right.n:
             return []
-        changes, spread = sums @ (right.means - left.means), self.spread(index, choose, sums)
+        changes, noise = sums @ (right.means - left.means), self.noise(index, choose, sums)
         return [
-            Change(name, float(change), None if spread is None else float(spread[at]))
-            for at, (name, change) in enumerate(zip([*names, METRICS[self.until].label], changes, strict=True))
+            Change(name, float(change), own)
+            for name, change, own in zip([*names, METRICS[self.until].label], changes, noise, strict=True)
         ]
 
     @property

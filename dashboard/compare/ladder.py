@@ -148,8 +148,8 @@ def _change(values: Mapping[int, Number], left: int, right: int, spread: Noise |
     since = max((rung for rung in values if rung <= left and values[rung].value is not None), default=left)
     before, after, top = values[since], values[right], values[TOP].value
     if before.value is None or after.value is None:
-        where, lacking = (left, before) if before.value is None else (right, after)
-        reason = f"rung {where}: {lacking.why or 'undefined'}"
+        rung, lacking = (left, before) if before.value is None else (right, after)
+        reason = f"rung {rung}: {lacking.why or 'undefined'}"
         return Change(since, before, after, None, None, "unknown", reason)
     difference = after.value - before.value
     if top is None:

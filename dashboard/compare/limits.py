@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dashboard.compare.noise import Noise
 from dashboard.compare.rows import refused
 from dashboard.metrics import METRICS, Metric, Population
 from dashboard.samples import Sample, sample
@@ -54,7 +55,7 @@ def parse_limits(text: str) -> list[Limit]:
 class Within:
     """Share of the values of both sides that are within a limit; None where a side has none.
 
-    ``spread`` is the largest difference of a repeat of the measured run, None without repeats; ``refused`` says why the
+    ``noise`` is that of the difference: the largest one of a repeat, None without repeats; ``refused`` says why the
     metric is another quantity on the other side.
     """
 
@@ -62,7 +63,7 @@ class Within:
     measured: float | None
     replay: float | None
     n: tuple[int, int]
-    spread: float | None
+    noise: Noise | None
     refused: str = ""
 
     @property
@@ -94,7 +95,7 @@ def within(
                 base,
                 share(right, limit.ms),
                 (left.n, right.n),
-                max(spreads, default=None),
+                Noise("repeats", -max(spreads), max(spreads), len(spreads)) if spreads else None,
                 str(said) if said else "",
             )
         )

@@ -62,10 +62,15 @@ class Noise:
         return "one repeat" if self.n == 1 else "two repeats"
 
     @property
+    def interval(self) -> tuple[float, float]:
+        """Its ends."""
+        return self.low, self.high
+
+    @property
     def wider(self) -> tuple[float, float] | None:
         """What a value must lie beyond to be outside, where redrawing makes that more than the interval; else None."""
         reach = self.reach
-        return reach if reach and reach != (self.low, self.high) else None
+        return reach if reach and reach != self.interval else None
 
     def less(self, value: float) -> Noise:
         """The same around zero: what a difference from ``value`` is held against."""
@@ -117,7 +122,11 @@ MARKS: dict[Place, str] = {"inside": " ~", "open": " (open)", "outside": "", "un
 
 def place_words(spread: Noise | None, value: float) -> str:
     """What is said of a value beside its noise, on every page."""
-    where = place(spread, value)
+    return words_of(place(spread, value), spread)
+
+
+def words_of(where: Place, spread: Noise | None) -> str:
+    """The same of a place against a noise."""
     return open_words(spread) if where == "open" else {"inside": INSIDE, "outside": OUTSIDE}.get(where, UNKNOWN)
 
 
@@ -150,13 +159,15 @@ def noise(
             spread = max(abs(value - measured.value) for value in known)
             told = Noise("repeats", measured.value - spread, measured.value + spread, len(known))
             drawn = _bootstrap(store, run_id, key, population, estimator) if told.few else None
-            return with_redrawing(told, drawn and (drawn.low, drawn.high))
+            return with_redrawing(told, drawn)
     return _bootstrap(store, run_id, key, population, estimator)
 
 
-def with_redrawing(told: Noise, drawn: tuple[float, float] | None) -> Noise:
+def with_redrawing(told: Noise, drawn: Noise | None) -> Noise:
     """The noise of repeats with what redrawing gives, where they are too few; what never happened cannot be drawn."""
-    return replace(told, redrawn=drawn) if told.few and drawn and drawn[0] < drawn[1] else told
+    if not told.few or drawn is None or drawn.low >= drawn.high:
+        return told
+    return replace(told, redrawn=(drawn.low, drawn.high))
 
 
 def closed_lanes(store: Store, run_id: str) -> bool:

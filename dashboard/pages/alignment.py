@@ -84,7 +84,7 @@ else:
     st.markdown(escape(says(found, rung)))
 rows, figure = alignment.checks(frame, found, rung), alignment.offs(rung, frame.dark)
 if figure is not None:
-    note = "Grey: what is allowed. A circle holds, a cross does not."
+    note = "Grey: what is allowed. A circle holds, a cross does not; an open circle is beyond too few repeats."
     draw(frame, "offs", "How far each check is off, %", rows, figure, note=note, sides=pair)
 draw(frame, "checks", "Checks of the rung", rows, sides=pair)
 for words in rung.notes:

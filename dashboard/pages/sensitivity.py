@@ -7,9 +7,10 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts.draw import draw
 from dashboard.charts.replays import sweeping, tornado
+from dashboard.charts.style import NOISE_NOTE
 from dashboard.frame import escape
 from dashboard.metrics import SWEEP_NUMBERS
-from dashboard.sweeps.effects import effect, spread_of
+from dashboard.sweeps.effects import effect
 from dashboard.sweeps.numbers import played, runs_of
 from dashboard.sweeps.plan import MOST_POINTS, point
 from dashboard.sweeps.steps import RULE, USUAL, steps
@@ -41,16 +42,16 @@ unlike = any(side.regime for side in sides) and not frame.acknowledged
 if unlike:
     st.info("These runs are not like for like: what becomes of the gap is withheld until that is acknowledged above.")
     target = None
-spread = spread_of(noise, target)
 effects = [
-    effect(step, one.run_id, one.value(name), base, target, spread)
+    effect(step, one.run_id, one.value(name), base, target, noise)
     for step, one in zip(found.steps, others, strict=True)
 ]
 table = tornado.table(effects, found.skipped, scope, name)
 if base is not None:
     gap = None if target is None else base - target
+    spread = None if noise is None or target is None else noise.less(target)
     figure = tornado.bars(effects, scope, name, spread, gap, frame.dark)
     title = f"What one step of each knob does to {SWEEP_NUMBERS[name]}"
-    note = "Grey: noise of the measured run. Dotted: the change that closes the gap. Click a bar for its run."
+    note = f"{NOISE_NOTE} Dotted: the change that closes the gap. Click a bar for its run."
     draw(frame, "tornado", title, table, figure, note=note, sides=sides, on_select=partial(sweeping.chosen, "tornado"))
 draw(frame, "steps", "Steps, one by one", table, sides=sides, height=420)

@@ -57,7 +57,10 @@ if any(one.run_id for one in found):
         own = what_if.base_values(frame.measured.bundle)[axes[0].knob]
         figure = sweeps.curve(found, axes[0], scope, number, (own, value, noise), frame.dark)
         title = f"{SWEEP_NUMBERS[number]} along {axes[0].knob}"
-        note = "Band: noise of the measured run. Open marks fail the contract. Click a mark for its run as a candidate."
+        note = (
+            "Band: noise of the measured run; the light one: how far redrawing reaches beyond one or two repeats. Open "
+            "marks fail the contract. Click a mark for its run as a candidate."
+        )
         draw(frame, "curve", title, table, figure, note=note, sides=sides, on_select=partial(sweeping.chosen, "curve"))
     else:
         title = f"{SWEEP_NUMBERS[number]} over {names}"

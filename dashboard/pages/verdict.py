@@ -7,6 +7,7 @@ from dashboard.charts.comparison import contract, number_table, verdict, waterfa
 from dashboard.charts.comparison.cohort import successes
 from dashboard.charts.draw import draw
 from dashboard.charts.panel.copying import copy_button
+from dashboard.charts.style import NOISE_NOTE
 from dashboard.compare import compare
 from dashboard.compare.claim import gates_hold
 from dashboard.compare.nearest import nearest_claim
@@ -51,7 +52,7 @@ if frame.like_for_like:
         "Gap of the headline numbers, %",
         number_table.table(frame, store, headline, n),
         verdict.gaps(frame, found, names),
-        note="Grey: where the measured side itself may lie when nothing changes (repeats, else a bootstrap).",
+        note=NOISE_NOTE,
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         split = widgets.control("split")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from dashboard.charts import style
 from dashboard.charts.answer import Answer
 from dashboard.charts.cache import cache
 from dashboard.charts.comparison import cohort, identity, number_table, verdict, waterfall
@@ -62,7 +63,7 @@ def _verdict(section: Section, store: Store, report: Report) -> None:
             lambda frame: (
                 number_table.table(frame, store, headline, n),
                 verdict.gaps(frame, pairs, names),
-                "Grey: where the measured side itself may lie when nothing changes (repeats, else a bootstrap).",
+                style.NOISE_NOTE,
             ),
         )
     maker.add("consistency", "Requests in flight by Little's law", verdict.consistency, pairs)

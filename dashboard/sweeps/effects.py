@@ -23,21 +23,20 @@ class Effect:
     noise: str
 
 
-def spread_of(noise: Noise | None, value: float | None) -> float | None:
-    """How far the measured number moves when nothing changes: the larger side of its noise."""
-    return None if noise is None or value is None else max(noise.high - value, value - noise.low)
-
-
 def effect(
     step: Step,
     run_id: str | None,
     value: float | None,
     base: float | None,
     measured: float | None,
-    spread: float | None,
+    noise: Noise | None,
 ) -> Effect:
-    """The effect of one step, from the value of the number at the step, at the base point and in the measured run."""
+    """The effect of one step, from the value of the number at the step, at the base point and in the measured run.
+
+    ``noise`` is that of the measured value: a change is inside where the measured run moved by it would be.
+    """
     change = None if value is None or base is None else value - base
+    spread = None if noise is None or measured is None else noise.less(measured)
     return Effect(step, run_id, value, change, of_gap(base, value, measured), judged_change(change, spread))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dashboard.charts import figures
+from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row
@@ -15,31 +15,21 @@ from dashboard.frame import Frame, Side
 
 
 def gaps(frame: Frame, found: Sequence[tuple[Side, Comparison]], names: Sequence[str]) -> Figure:
-    """Signed gaps of the headline numbers, one bar per replay, over the noise of the measured side."""
+    """Signed gaps of the headline numbers, one bar per replay, over what the measured side is judged by."""
     shown = [(side, [comparison.row(name) for name in names]) for side, comparison in found]
     labels = [f"{row.key.label} {row.key.statistic}" for row in shown[0][1]]
     series = [
         (side.role, side.name, [None if row.gap is None else 100 * row.gap for row in rows]) for side, rows in shown
     ]
     figure = figures.bars(labels, series, Axis(""), Axis("gap, %"), dark=frame.dark, height=300)
-    noise = [_relative(row) for row in shown[0][1]]
-    ends = gap_axis([value for _, _, values in series for value in values if value is not None], noise)
-    told = [pair and (max(pair[0], ends[0]), min(pair[1], ends[1])) for pair in noise]
-    figure["data"].insert(
-        0,
-        {
-            "type": "bar",
-            "name": "noise of the measured run",
-            "x": labels,
-            "base": [pair[0] if pair else 0 for pair in told],
-            "y": [pair[1] - pair[0] if pair else 0 for pair in told],
-            "marker": {"color": "rgba(128,128,136,0.28)", "line": {"width": 0}},
-            "width": 0.86,
-            "offset": -0.43,
-            "hoverinfo": "skip",
-        },
-    )
-    if beyond := _beyond(labels, noise, ends):
+    rows = shown[0][1]
+    noise = [_relative(row, row.noise.interval if row.noise else None) for row in rows]
+    wider = [_relative(row, row.noise.wider if row.noise else None) for row in rows]
+    reach = [more or pair for more, pair in zip(wider, noise, strict=True)]
+    ends = gap_axis([value for _, _, values in series for value in values if value is not None], reach)
+    bands = [_band(labels, pairs, ends, at) for at, pairs in ((1, wider), (0, noise)) if any(pairs)]
+    figure["data"] = [*bands, *figure["data"]]
+    if beyond := _beyond(labels, reach, ends):
         figure["data"].append(beyond)
         figure["layout"]["yaxis"]["range"] = [1.04 * ends[0], 1.04 * ends[1]]
     figure["layout"]["yaxis"] |= {"zeroline": True, "zerolinewidth": 1, "ticksuffix": " %"}
@@ -50,10 +40,26 @@ def gaps(frame: Frame, found: Sequence[tuple[Side, Comparison]], names: Sequence
 Ends = tuple[float, float]
 
 
-def _relative(row: Row) -> Ends | None:
-    """The noise of the measured side in percent of its value; None where it is unknown."""
+def _relative(row: Row, span: Ends | None) -> Ends | None:
+    """A span of values of the measured side in percent of its value; None where there is none."""
     base = row.measured.value
-    return (100 * (row.noise.low / base - 1), 100 * (row.noise.high / base - 1)) if row.noise and base else None
+    return (100 * (span[0] / base - 1), 100 * (span[1] / base - 1)) if span and base else None
+
+
+def _band(labels: Sequence[str], pairs: Sequence[Ends | None], ends: Ends, at: int) -> dict[str, Any]:
+    """Grey behind the bars, cut where the axis ends: the noise, or (1) how far redrawing reaches beyond it."""
+    told = [pair and (max(pair[0], ends[0]), min(pair[1], ends[1])) for pair in pairs]
+    return {
+        "type": "bar",
+        "name": style.NOISE_WORDS[at],
+        "x": list(labels),
+        "base": [pair[0] if pair else 0 for pair in told],
+        "y": [pair[1] - pair[0] if pair else 0 for pair in told],
+        "marker": {"color": style.NOISE[at], "line": {"width": 0}},
+        "width": 0.86,
+        "offset": -0.43,
+        "hoverinfo": "skip",
+    }
 
 
 def gap_axis(gaps: Sequence[float], noise: Sequence[Ends | None]) -> Ends:

@@ -13,6 +13,7 @@ from dashboard.charts.comparison import number_table
 from dashboard.charts.figures import Figure
 from dashboard.compare import judged_change
 from dashboard.compare.limits import Limit, within
+from dashboard.compare.noise import Noise
 from dashboard.compare.rows import refused
 from dashboard.frame import Frame, Side
 from dashboard.metrics import Metric
@@ -35,7 +36,7 @@ def tail(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side,
         apart += [f"{side.role.name.capitalize()} is not comparable: {said}"] if said else []
         withheld = bool(said) or number_table.withheld(frame, side)
         why = number_table.APART if said else number_table.WITHHELD
-        spreads = _tail_spreads(frame, store, metric, side, left, tops)
+        noises = _tail_noise(frame, store, metric, side, left, tops)
         for row in tail_attribution(left, held[side.run_id], tops):
             rows.append(
                 {
@@ -46,7 +47,7 @@ def tail(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side,
                     "replay": row.replay,
                     "gap": None if withheld else row.gap,
                     "share_of_gap": None if withheld else row.share_of_gap,
-                    "state": why if withheld else judged_change(row.gap, spreads.get(row.top)),
+                    "state": why if withheld else judged_change(row.gap, noises.get(row.top)),
                 }
             )
     rows.sort(key=lambda row: row["top"])
@@ -70,18 +71,18 @@ def tail(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side,
     return Answer(table_, "", columns, n, words, partly=" ".join(apart))
 
 
-def _tail_spreads(
+def _tail_noise(
     frame: Frame, store: Store, metric: Metric, side: Side, left: Sample, tops: Sequence[int]
-) -> dict[int, float]:
-    """Of each count of requests, the largest part that a repeat of the measured run shows; empty without repeats."""
+) -> dict[int, Noise]:
+    """Of each count of requests, the largest part that repeats of the measured run show; empty without repeats."""
     if frame.population.matched:
         return {}
-    spreads: dict[int, float] = {}
+    shown: dict[int, list[float]] = {}
     for other in repeats(store, frame.measured.run_id):
         if other != side.run_id:
             for row in tail_attribution(left, sample(store, other, metric, frame.population), tops):
-                spreads[row.top] = max(abs(row.gap), spreads.get(row.top, 0.0))
-    return spreads
+                shown.setdefault(row.top, []).append(abs(row.gap))
+    return {top: Noise("repeats", -max(sizes), max(sizes), len(sizes)) for top, sizes in shown.items()}
 
 
 def slowest(frame: Frame, store: Store, metric: Metric, top: int) -> Answer:
@@ -131,7 +132,7 @@ def limits(frame: Frame, store: Store, asked: Sequence[Limit]) -> Answer:
                     "replay": one.replay,
                     "points": None if change is None else 100 * change,
                     "better": "higher",
-                    "state": apart or judged_change(change, one.spread),
+                    "state": apart or judged_change(change, one.noise),
                     "measured_n": one.n[0],
                     "replay_n": one.n[1],
                 }

@@ -112,18 +112,22 @@ def _contract_words(one: Played) -> str:
 def _band(
     x: Sequence[Any], measured: tuple[Any, float | None, Noise | None], unit: str, dark: bool
 ) -> list[dict[str, Any]]:
-    """The noise of the measured run over the whole range of the knob."""
+    """The noise of the measured run over the whole range of the knob, and what redrawing adds to it."""
     spread = measured[2]
     if spread is None or len(x) < 2:
         return []
-    low, high = shown(spread.low, unit), shown(spread.high, unit)
     ends = [x[0], x[-1]]
     edge = {"type": "scatter", "mode": "lines", "x": ends, "hoverinfo": "skip", "line": {"width": 0}}
-    fill = "rgba(86,180,233,0.20)" if dark else "rgba(0,114,178,0.14)"
-    return [
-        {**edge, "y": [low, low], "showlegend": False, "name": ""},
-        {**edge, "y": [high, high], "fill": "tonexty", "fillcolor": fill, "name": "noise of the measured run"},
-    ]
+    bands = [spread.interval, *([spread.wider] if spread.wider else [])]
+    colours = (
+        ("rgba(86,180,233,0.20)", "rgba(86,180,233,0.10)") if dark else ("rgba(0,114,178,0.14)", "rgba(0,114,178,0.07)")
+    )
+    traces: list[dict[str, Any]] = []
+    for (low, high), fill, name in zip(bands, colours, style.NOISE_WORDS, strict=False):
+        from_, to = shown(low, unit), shown(high, unit)
+        traces.append({**edge, "y": [from_, from_], "showlegend": False, "name": ""})
+        traces.append({**edge, "y": [to, to], "fill": "tonexty", "fillcolor": fill, "name": name})
+    return traces
 
 
 def _mark(measured: tuple[Any, float | None, Noise | None], unit: str, numeric: bool, dark: bool) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
+from dashboard.compare.noise import Noise
 from dashboard.metrics import SWEEP_NUMBERS
 from dashboard.sweeps.effects import Effect, by_knob
 from dashboard.sweeps.numbers import Scope, shown
@@ -33,11 +34,11 @@ def unit_of(scope: Scope, name: str) -> str:
 
 
 def bars(
-    effects: Sequence[Effect], scope: Scope, name: str, spread: float | None, gap: float | None, dark: bool
+    effects: Sequence[Effect], scope: Scope, name: str, spread: Noise | None, gap: float | None, dark: bool
 ) -> Figure:
     """One row per knob, the largest on top; grey: the noise of the measured run; line: the change that closes the gap.
 
-    ``spread`` is how far the measured number moves when nothing changes, ``gap`` base less measured, in its unit.
+    ``spread`` is the noise of changes of the measured number, ``gap`` base less measured, in its unit.
     """
     unit = scope.key(name).unit
     rows = [knob for knob in by_knob(effects) if any(one.change is not None for one in knob)][:BARS]
@@ -112,14 +113,13 @@ def _beyond(one: Effect, reach: float, unit: str) -> dict[str, Any]:
     return {"text": text, **side, "y": one.step.knob, "yshift": 12, "showarrow": False, "font": {"size": 11}}
 
 
-def _behind(spread: float | None, gap: float | None, unit: str, dark: bool) -> list[dict[str, Any]]:
+def _behind(spread: Noise | None, gap: float | None, unit: str, dark: bool) -> list[dict[str, Any]]:
     shapes: list[dict[str, Any]] = []
     paper = {"yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
-    if spread:
-        reach = shown(spread, unit)
-        assert reach is not None
-        fill = {"fillcolor": "rgba(128,128,136,0.22)", "line": {"width": 0}}
-        shapes.append({"type": "rect", "x0": -reach, "x1": reach, **paper, **fill})
+    bands = [spread.interval, *([spread.wider] if spread.wider else [])] if spread else []
+    for (low, high), fill in zip(bands, style.NOISE, strict=False):
+        drawn = {"fillcolor": fill, "line": {"width": 0}}
+        shapes.append({"type": "rect", "x0": shown(low, unit), "x1": shown(high, unit), **paper, **drawn})
     if gap:
         at = -(shown(gap, unit) or 0.0)
         colour = style.pick(("#0072B2", "#56B4E9"), dark)

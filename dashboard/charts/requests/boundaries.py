@@ -14,6 +14,7 @@ from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import judged_change
 from dashboard.compare.boundaries import Boundaries, Change, Group
 from dashboard.compare.boundary_rows import BOUNDARIES, Choice
+from dashboard.compare.noise import MARKS, Noise, open_words
 from dashboard.frame import Frame, Side
 from dashboard.metrics import METRICS
 from dashboard.queries.identity import repeats
@@ -71,10 +72,12 @@ def verdict(found: Boundaries, index: int, choose: Choice, what: str, name: str)
     if len(parts) == 1:
         return f"{words}; {parts[0].name} cannot be told apart."
     listed = "; ".join(f"{part.name} {_signed(part.value)} ms{_mark(part)}" for part in parts)
-    if total.spread is not None and abs(total.value) <= total.spread:
+    if total.where == "inside":
         return f"{words}, which is inside the noise (~): {listed}."
+    if total.where == "open":
+        return f"{words}, which is {open_words(total.noise)}: {listed}."
     most = max(parts, key=lambda part: part.value if total.value >= 0 else -part.value)
-    return f"{words}: {listed}. Most of it is {most.name}{' (noise unknown)' if total.spread is None else ''}."
+    return f"{words}: {listed}. Most of it is {most.name}{' (noise unknown)' if total.where == 'unknown' else ''}."
 
 
 def _signed(value: float) -> str:
@@ -83,7 +86,7 @@ def _signed(value: float) -> str:
 
 
 def _mark(change: Change) -> str:
-    return " ~" if change.spread is not None and abs(change.value) <= change.spread else ""
+    return MARKS[change.where]
 
 
 def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice]]) -> tuple[Answer, Figure]:
@@ -99,12 +102,11 @@ def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice
                 means.append(own.means)
         compared: list[tuple[int, Side | None]] = [*enumerate(frame.replays, 1)]
         for index, other in compared or [(0, None)]:
-            spread = found.spread(index, choose, np.eye(len(found.stages)))
+            noise = found.noise(index, choose, np.eye(len(found.stages)))
             for at, stage in enumerate(found.stages):
-                noise = None if spread is None else float(spread[at])
                 row: dict[str, object] = {"requests": words, "stage": stage.label, "layer": stage.layer}
                 why = NOT_COMPARABLE if index in found.apart else withheld(frame, other)
-                rows.append(row | _beside(other, groups[0], groups[index], at, noise, why))
+                rows.append(row | _beside(other, groups[0], groups[index], at, noise[at], why))
     parts = [
         (stage.label, style.pick(COLOURS[stage.end], frame.dark), [float(own[at]) for own in means])
         for at, stage in enumerate(found.stages)
@@ -139,7 +141,7 @@ def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice
     words = (
         f"From dispatch on the stages of a request sum to its {METRICS[found.until].label}. The way to the engine and "
         "the wait for the running pass are told apart as docs/metrics.md says. Noise: the largest deviation of a "
-        "repeat, else a bootstrap over lanes."
+        "repeat, and of less than three repeats what redrawing lanes gives; without any, that alone."
     )
     empty = "No request of this population and phase has every boundary."
     return Answer(table, found.sql, columns, n, words, empty=empty), figure
@@ -150,7 +152,7 @@ def withheld(frame: Frame, side: Side | None) -> str:
     return WITHHELD if side is not None and side.regime and not frame.acknowledged else ""
 
 
-def _beside(side: Side | None, left: Group, right: Group, at: int, noise: float | None, why: str) -> dict[str, object]:
+def _beside(side: Side | None, left: Group, right: Group, at: int, noise: Noise | None, why: str) -> dict[str, object]:
     """One stage of the measured run beside that of a replay; where ``why`` says so, values alone."""
     row: dict[str, object] = {"measured_ms": float(left.means[at]) if left.n else None, "measured_n": left.n}
     if side is None:

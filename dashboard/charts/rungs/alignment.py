@@ -31,7 +31,13 @@ CHECKS = [
     Column("found", "Found", width=110),
     Column("off", "Off (%)", "%+.1f", "found / expected - 1, on unrounded values", width=70),
     Column("allowed", "Allowed (%)", "%.1f", "the tolerance, or the noise where that is more", width=85),
-    Column("noise", "Noise (%)", "%.1f", "how far the measured side moves by itself", width=75),
+    Column(
+        "noise",
+        "Noise (%)",
+        "%.1f",
+        "how far the measured side moves by itself, to the side on which it is off",
+        width=75,
+    ),
     Column("n", "n", "%d", width=65),
     Column("why", "Why", width=420),
     Column("needed", "What would be needed", width=380),
@@ -100,8 +106,15 @@ def offs(rung: Rung, dark: bool) -> Figure | None:
         "hoverinfo": "skip",
     }
     traces = [bars]
-    for verdict, symbol, role in (("pass", "circle", style.ROLES[0]), ("fail", "x", style.ROLES[1])):
+    marks = (
+        ("pass", "circle", style.ROLES[0]),
+        ("fail", "x", style.ROLES[1]),
+        ("unknown", "circle-open", style.ROLES[4]),
+    )
+    for verdict, symbol, role in marks:
         own = [check for check in shown if check.verdict == verdict]
+        if verdict == "unknown" and not own:
+            continue
         traces.append(
             {
                 "type": "scatter",

@@ -12,7 +12,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.charts.style import ROLES
 from dashboard.compare.climb import TOP, Climb, Gap, Step
-from dashboard.compare.noise import Noise
+from dashboard.compare.noise import Noise, Place, words_of
 from dashboard.compare.numbers import Key
 from dashboard.metrics import METRICS
 from dashboard.queries.totals import totals
@@ -27,6 +27,8 @@ DEFINITION = (
     "off by this step alone would lie where the measured side may lie when nothing changes."
 )
 WRAP = 17
+HATCHED = {"inside": "/", "open": "."}
+"""Bars of steps that are not shown to be more than noise."""
 
 
 def waterfall(store: Store, climb: Climb, key: Key, dark: bool) -> tuple[Answer, Figure]:
@@ -48,7 +50,7 @@ def _steps(store: Store, climb: Climb, key: Key, gap: Gap) -> Answer:
                 "right": _times(change.right.value, scale),
                 "difference": _times(change.difference, scale),
                 "relative": _times(change.relative, 100),
-                "state": _against(gap, step_value(change, gap), change.difference) or change.reason,
+                "state": _against(change.difference, change.where, gap.noise) or change.reason,
                 "left_n": change.left.n,
                 "right_n": change.right.n,
                 "left_run": climb.runs[change.since],
@@ -63,7 +65,7 @@ def _steps(store: Store, climb: Climb, key: Key, gap: Gap) -> Answer:
             "right": _times(gap.measured.value, scale),
             "difference": _times(gap.gap, scale),
             "relative": _times(over(gap.gap, gap.measured.value), 100),
-            "state": _against(gap, gap.prediction.value, gap.gap) or gap.why,
+            "state": _against(gap.gap, gap.where, gap.noise) or gap.why,
             "left_n": gap.prediction.n,
             "right_n": gap.measured.n,
             "left_run": climb.base,
@@ -125,8 +127,8 @@ def _fall(climb: Climb, key: Key, gap: Gap, dark: bool) -> Figure:
                 "hovertemplate": f"%{{customdata}}<br>%{{text}} {'pp' if key.unit == 'share' else unit}<extra></extra>",
                 "marker": {
                     "color": colour,
-                    "opacity": [0.45 if change.inside else 1.0 for *_, change in own],
-                    "pattern": {"shape": ["/" if change.inside else "" for *_, change in own], "fillmode": "overlay"},
+                    "opacity": [0.45 if change.where in ("inside", "open") else 1.0 for *_, change in own],
+                    "pattern": {"shape": [HATCHED.get(change.where, "") for *_, change in own], "fillmode": "overlay"},
                 },
             }
         )
@@ -156,12 +158,13 @@ def _fall(climb: Climb, key: Key, gap: Gap, dark: bool) -> Figure:
 
 
 def _measured(value: float, noise: Noise | None, scale: float) -> list[dict[str, Any]]:
-    """A line at the measured value, over the band of its noise."""
+    """A line at the measured value, over the band of its noise and, lighter, what redrawing adds to it."""
     wide: dict[str, Any] = {"xref": "paper", "x0": 0, "x1": 1, "layer": "below"}
     dots = {"width": 1, "dash": "dot", "color": "#88888f"}
     shapes = [wide | {"type": "line", "y0": value, "y1": value, "line": dots}]
-    if noise:
-        band = {"y0": noise.low * scale, "y1": noise.high * scale, "fillcolor": "rgba(128,128,136,0.22)"}
+    bands = [noise.interval, *([noise.wider] if noise.wider else [])] if noise else []
+    for (low, high), fill in zip(bands, style.NOISE, strict=False):
+        band = {"y0": low * scale, "y1": high * scale, "fillcolor": fill}
         shapes.append(wide | band | {"type": "rect", "line": {"width": 0}})
     return shapes
 
@@ -185,12 +188,10 @@ def over(value: float | None, whole: float | None) -> float | None:
     return None if value is None or not whole else value / whole
 
 
-def _inside(inside: bool | None, difference: float | None) -> str:
+def _against(difference: float | None, where: Place, spread: Noise | None) -> str:
     if difference is None:
         return ""
-    if not difference:
-        return "no difference"
-    return "noise unknown" if inside is None else "~ inside the noise" if inside else "outside the noise"
+    return words_of(where, spread) if difference else "no difference"
 
 
 def _sql(store: Store, climb: Climb, key: Key) -> str:

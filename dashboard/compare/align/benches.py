@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from dashboard.compare.align.values import BOTH, Check, held, unknown
+from dashboard.compare.align.values import BOTH, Check, by_repeats, held, unknown
 from dashboard.metrics import Population
 from dashboard.pricing import Priced, priced, rebuilt
 from dashboard.queries import passes
@@ -40,10 +42,12 @@ def checks(
     inside = np.isin(found.phases, population.pass_phases)
     whole = found.measured_ns[inside].sum()
     moves = spread(store, measured, population, repeats)
-    return tuple(_check(found, inside, whole, name, moves.get(name), tolerance) for name in NAMES)
+    return tuple(_check(found, inside, whole, name, moves.get(name, ()), tolerance) for name in NAMES)
 
 
-def _check(found: Priced, inside: np.ndarray, whole: float, name: str, noise: float | None, tolerance: float) -> Check:
+def _check(
+    found: Priced, inside: np.ndarray, whole: float, name: str, moves: Sequence[float], tolerance: float
+) -> Check:
     chosen = inside & (found.classes == name)
     n = int(chosen.sum())
     if n < FEWEST_PASSES:
@@ -55,32 +59,33 @@ def _check(found: Priced, inside: np.ndarray, whole: float, name: str, noise: fl
     outside = 1 - float(found.inside[chosen].mean())
     if outside:
         why += f"; {outside:.1%} of them outside the measured domain of the timing"
-    if noise is None:
+    if not moves:
         why += "; no repeat says how far the class moves by itself"
+    mean = float(found.measured_ns[chosen].mean() / 1e6)
     return held(
         NAMES[name],
         BOTH,
-        float(found.measured_ns[chosen].mean() / 1e6),
+        mean,
         float(found.model_ns[chosen].mean() / 1e6),
         "ms",
         tolerance,
-        noise=noise,
+        noise=by_repeats(mean, moves),
         why=why,
         n=n,
         decides=share >= DECIDING_SHARE,
     )
 
 
-def spread(store: Store, measured: str, population: Population, repeats: tuple[str, ...]) -> dict[str, float]:
-    """By class: how far the mean pass of the furthest repeat lies off at equal geometry, as a share."""
-    found: dict[str, float] = {}
+def spread(store: Store, measured: str, population: Population, repeats: tuple[str, ...]) -> dict[str, list[float]]:
+    """By class: how far the mean pass of each repeat lies off at equal geometry, as a share."""
+    found: dict[str, list[float]] = {}
     for other in repeats:
         same = passes.same_geometry(store, measured, other, population)
         if same.not_recorded:
             continue
         for row in same.rows():
             if row["error"] is not None:
-                found[row["class"]] = max(found.get(row["class"], 0.0), abs(row["error"]))
+                found.setdefault(row["class"], []).append(row["error"])
     return found
 
 

@@ -5,10 +5,9 @@ What a gap here says is about admission, memory and the client; a kernel that is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from dashboard.compare.align.values import BOTH, MEASURED, REPLAY, Check, between, held, share_off, unknown
+from dashboard.compare.align.values import BOTH, MEASURED, REPLAY, Check, between, by_repeats, held, share_off, unknown
 from dashboard.compare.numbers import Key, number
 from dashboard.compare.rows import compare_number
 from dashboard.metrics import Estimator, Population
@@ -164,9 +163,6 @@ def _pair(
     store: Store, measured: str, replay: str, population: Population, repeats: tuple[str, ...], tolerance: float
 ) -> list[Check]:
     row = compare_number(store, (measured, replay), Key("in_flight", "observed"), population, Estimator.LINEAR, repeats)
-    moves = None
-    if row.noise is not None and row.measured.value:
-        moves = max(abs(end) for end in row.noise.relative(row.measured.value) or (0.0,))
     if row.state == "not comparable":
         first = unknown("effective concurrency", BOTH, row.reason, "Times of every request on both sides.")
     else:
@@ -177,12 +173,12 @@ def _pair(
             row.replay.value,
             "requests",
             tolerance,
-            noise=moves,
+            noise=row.noise,
             why="less than measured: the replay admits or sends less" if (row.gap or 0) < 0 else "",
             n=row.replay.n,
         )
     ours, theirs = (_busy_of(store, run_id, population) for run_id in (measured, replay))
-    others = [share for other in repeats if (share := _busy_of(store, other, population)) is not None]
+    others = [share_off(ours, _busy_of(store, other, population)) for other in repeats]
     return [
         first,
         held(
@@ -192,7 +188,7 @@ def _pair(
             theirs,
             "share",
             tolerance,
-            noise=largest(ours, others),
+            noise=by_repeats(ours, [off for off in others if off is not None]),
             needed="Passes with start and end on both sides.",
         ),
     ]
@@ -200,8 +196,3 @@ def _pair(
 
 def _busy_of(store: Store, run_id: str, population: Population) -> float | None:
     return busy_share(store, run_id, population_span(store, run_id, population))[0]
-
-
-def largest(value: float | None, others: Sequence[float]) -> float | None:
-    """How far the furthest of others is off, as a share of the value; None without any."""
-    return max((abs(off) for other in others if (off := share_off(value, other)) is not None), default=None)

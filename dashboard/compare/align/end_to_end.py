@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from dashboard.compare.align.values import BOTH, Check, Rung, held, unknown
 from dashboard.compare.numbers import Key
@@ -24,7 +23,7 @@ def checks(
     repeats: tuple[str, ...],
     tolerance: float,
 ) -> tuple[Check, ...]:
-    """One check per number: it holds inside the noise of the measured side, or within the tolerance."""
+    """One check per number: it holds within the tolerance, or by the rule of noise that every row has."""
     found = []
     for text in NUMBERS:
         key = Key.parse(text)
@@ -36,9 +35,6 @@ def checks(
         if not row.measured.n or not row.replay.n:
             found.append(unknown(name, BOTH, "a side has no success in this population", unit=key.unit))
             continue
-        noise = None
-        if row.noise is not None and row.measured.value:
-            noise = max(abs(end) for end in row.noise.relative(row.measured.value) or (0.0,))
         few = "too few values for this percentile; " if row.weak else ""
         check = held(
             name,
@@ -47,13 +43,11 @@ def checks(
             row.replay.value,
             key.unit,
             tolerance,
-            noise=noise,
+            noise=row.noise,
             why=few + row.reason,
             n=row.replay.n,
             decides=text not in COUNTS and not row.weak,
         )
-        if row.noise is not None and row.noise.holds(row.replay.value or 0.0) and check.verdict == "fail":
-            check = replace(check, verdict="pass")  # a bootstrap's interval is not even
         found.append(check)
     return tuple(found)
 
@@ -74,6 +68,10 @@ def claim(rungs: Sequence[Rung]) -> tuple[str, ...]:
         said.append(f"May be claimed of this pair: agreement in {', '.join(names)}.")
     if off:
         said.append(f"May not be claimed: agreement in {', '.join(off)}. The rungs below do not hold the cause.")
+    if unshown := [check.name for check in last.checks if check.verdict == "unknown" and check.found is not None]:
+        said.append(
+            f"Not shown to differ, and not to agree: {', '.join(unshown)}, beyond too few repeats of the measured run."
+        )
     if open_ := [rung for rung in below if rung.verdict == "unknown"]:
         words = ", ".join(f"{rung.number} ({rung.name})" for rung in open_)
         several = len(open_) > 1

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboard.compare.noise import ENOUGH_REPEATS, Noise, open_words, place
+
 Verdict = Literal["pass", "fail", "unknown"]
 WORDS: dict[Verdict, str] = {"pass": "passes", "fail": "fails", "unknown": "cannot be judged"}
+REPEATS = f"Repeats of the measured run: from {ENOUGH_REPEATS} on they decide alone."
 MEASURED, REPLAY, BOTH = "measured", "replay", "both"
 
 
@@ -17,8 +20,8 @@ class Check:
     """One figure beside what it should be.
 
     ``side`` is the run that the figures are of; of a check on both, ``expected`` is the measured figure. ``allowed`` is
-    how far off it may be, as a share of what is expected, and ``noise`` how far the measured side moves by itself. A
-    check that does not ``decide`` can fail a rung and cannot make it pass.
+    how far off it may be, as a share of what is expected, and ``noise`` how far the measured side moves by itself to
+    the side on which the figure lies. A check that does not ``decide`` can fail a rung and cannot make it pass.
     """
 
     name: str
@@ -76,21 +79,42 @@ def held(
     unit: str,
     tolerance: float,
     *,
-    noise: float | None = None,
+    noise: Noise | None = None,
     why: str = "",
     needed: str = "",
     n: int | None = None,
     decides: bool = True,
 ) -> Check:
-    """A check that passes where the figure is no further off than the larger of tolerance and noise."""
-    allowed = max(tolerance, noise or 0.0)
+    """A check that passes where the figure is no further off than the tolerance, or inside the noise of the measured
+    side. One that is beyond few repeats, and not confirmed by redrawing, cannot be judged."""
     if expected is None or found is None:
-        verdict: Verdict = "unknown"
-    else:
-        verdict = "pass" if abs(found - expected) <= allowed * abs(expected) else "fail"
-    if verdict == "unknown" and not why:
-        why = "not recorded"
-    return Check(name, side, expected, found, unit, verdict, why, needed, allowed, noise, n, decides)
+        return Check(name, side, expected, found, unit, "unknown", why or "not recorded", needed, tolerance, n=n)
+    where, moves = place(noise, found), _moves(noise, expected, found)
+    verdict: Verdict = "fail"
+    if abs(found - expected) <= tolerance * abs(expected) or where == "inside":
+        verdict = "pass"
+    elif where == "open" and noise:
+        verdict = "unknown"
+        said = open_words(noise)
+        why = why if said in why else "; ".join(filter(None, (why, said)))
+        needed = needed or REPEATS
+    allowed = max(tolerance, moves or 0.0)
+    return Check(name, side, expected, found, unit, verdict, why, needed, allowed, moves, n, decides)
+
+
+def _moves(noise: Noise | None, expected: float, found: float) -> float | None:
+    """How far the noise reaches to the side on which a figure lies, as a share of what is expected."""
+    if noise is None or not expected:
+        return None
+    return max(0.0, (noise.high - expected if found >= expected else expected - noise.low) / abs(expected))
+
+
+def by_repeats(expected: float | None, shares: Sequence[float]) -> Noise | None:
+    """The noise of a figure of which repeats of the measured run are off by these shares; None without any."""
+    if expected is None or not shares:
+        return None
+    width = max(abs(share) for share in shares) * abs(expected)
+    return Noise("repeats", expected - width, expected + width, len(shares))
 
 
 def between(
