@@ -1,16 +1,23 @@
 """A small vLLM: the part of its scheduler that the recording one builds on, in the shapes of several versions.
 
 It schedules as vLLM does (running first, then first come first served, a token budget, preemption of the last), without
-prefix caching. It imports nothing; ``modules`` gives what to put into ``sys.modules``.
+prefix caching. ``modules`` gives what to put into ``sys.modules``, ``load_plugin`` the recording scheduler over it.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+import sys
 from collections import deque
 from enum import IntEnum
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import pytest
+
+PLUGIN = Path(__file__).resolve().parents[2] / "engine/recording/server/vllm_scheduler.py"
 BLOCK = 4
 
 
@@ -229,3 +236,19 @@ def modules(shape: frozenset[str] = frozenset()) -> dict[str, ModuleType]:
         found[name] = ModuleType(name)
         found[name].__dict__.update(content, __path__=[])
     return found
+
+
+def load_plugin(monkeypatch: pytest.MonkeyPatch, path: Path, shape: str = "") -> Any:
+    """The plug-in as a server has it: a copy of the file alone, over some version of vLLM; rows go to ``path/rows``."""
+    for name, module in modules(frozenset(shape.split())).items():
+        monkeypatch.setitem(sys.modules, name, module)
+    copy = path / "server" / "vllm_scheduler.py"
+    copy.parent.mkdir(exist_ok=True)
+    shutil.copy(PLUGIN, copy)
+    spec = importlib.util.spec_from_file_location("vllm_scheduler", copy)
+    assert spec is not None
+    assert spec.loader is not None
+    plugin = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(plugin)
+    monkeypatch.setenv("GAPSCOPE_RECORD", str(path / "rows"))
+    return plugin

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import errno
-import importlib.util
 import json
 import os
-import shutil
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,8 @@ from engine.importers.recording.files import SERVED_PASS
 from engine.jsonl import problem_of
 from engine.recording.rows import Series, read_series
 from tests.engine import fake_vllm
-from tests.engine.fake_vllm import Request
+from tests.engine.fake_vllm import PLUGIN, Request
 
-PLUGIN = Path(__file__).resolve().parents[2] / "engine/recording/server/vllm_scheduler.py"
 VERSIONS = ["", "no_outputs", "no_preempted", "flags", "resumed_as_new", "no_outputs no_preempted flags"]
 
 
@@ -32,21 +30,7 @@ VERSIONS = ["", "no_outputs", "no_preempted", "flags", "resumed_as_new", "no_out
 def load(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
     """The plug-in as a server has it: a copy of the file alone, over some version of vLLM."""
 
-    def make(shape: str = "") -> Any:
-        for name, module in fake_vllm.modules(frozenset(shape.split())).items():
-            monkeypatch.setitem(sys.modules, name, module)
-        copy = tmp_path / "server" / "vllm_scheduler.py"
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copy(PLUGIN, copy)
-        spec = importlib.util.spec_from_file_location("vllm_scheduler", copy)
-        assert spec is not None
-        assert spec.loader is not None
-        plugin = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(plugin)
-        monkeypatch.setenv("GAPSCOPE_RECORD", str(tmp_path / "rows"))
-        return plugin
-
-    return make
+    return partial(fake_vllm.load_plugin, monkeypatch, tmp_path)
 
 
 def one_pass(scheduler: Any) -> None:
@@ -307,6 +291,12 @@ def test_a_part_is_an_input_of_its_own(load: Callable[..., Any], tmp_path: Path)
         assert abs(row["start_ns"] - (written["t_start_ns"] - first)) <= 2000  # epoch seconds hold microseconds
     wall = first + series.meta["wall_ns"] - series.meta["mono_ns"]
     assert abs(bundle.manifest["profile_start_unix_ns"] - wall) <= 1000
+    cost = bundle.identity.value("telemetry", "recorder_own_us")
+    took = sorted(row["own_us"] for row in passes(series))
+    assert cost["passes"] == 4
+    assert cost["median"] == pytest.approx((took[1] + took[2]) / 2, abs=0.06)
+    assert cost["mean"] == pytest.approx(sum(took) / 4, abs=0.06)
+    assert cost["p99"] == pytest.approx(took[2] + 0.97 * (took[3] - took[2]), abs=0.06)
     verdicts = {check["check"]: check["verdict"] for check in bundle.manifest["qualification"]}
     assert verdicts == {"rows_used": "pass", "passes_unbroken": "pass", "ledger_balances": "pass"}
 

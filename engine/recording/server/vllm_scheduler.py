@@ -7,7 +7,8 @@ references and a few numbers per pass; a second thread turns them into JSON Line
 columns mean. Environment:
 
 * ``GAPSCOPE_RECORD``: folder for the rows. Unset: nothing is recorded.
-* ``GAPSCOPE_RECORD_MAX_MB`` (1024): disk bound of each data-parallel rank; the oldest part makes room.
+* ``GAPSCOPE_RECORD_MAX_MB`` (1024): so much may the rows of a data-parallel rank take in the folder, those of earlier
+  starts included; the oldest part makes room.
 * ``GAPSCOPE_RECORD_STATS`` (1): 0 leaves out what costs most: the tokens that wait, the worker's processor time.
 """
 
@@ -15,8 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
+import fcntl
 import logging
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -50,18 +54,86 @@ _encode = msgspec.json.Encoder().encode
 # -- the file series ---------------------------------------------------------------------------------------------------
 
 
-class Series:
-    """JSON Lines in numbered parts, each beginning with ``head()``; the oldest goes when the bound is reached."""
+class Folder:
+    """The files of one rank in a folder, of every start: they never take more than ``max_bytes`` (two parts at least).
 
-    def __init__(self, folder: str, name: str, max_bytes: int, head: Any) -> None:
-        self._stem = os.path.join(folder, name)
-        self._part_bytes = max(1 << 16, max_bytes // PARTS)
-        self._max_parts = max(2, min(PARTS, max_bytes // self._part_bytes))
-        self._head = head
-        self._parts: deque[str] = deque()
+    The oldest goes where a new one needs room; what a recorder has open stays, and counts as a whole part.
+    """
+
+    def __init__(self, path: str, rank: int, max_bytes: int, stamp: int) -> None:
+        self.path, self.stamp = path, stamp
+        self.part_bytes = max(1 << 16, max_bytes // PARTS)
+        self._max_bytes = max(max_bytes, 2 * self.part_bytes)
+        self._name = re.compile(rf"(?:passes|fpm)-dp{rank}-(\d+)-(\d+)\.jsonl")
+        os.makedirs(path, exist_ok=True)
+        self.earlier = [self._size(part) for *_, part in self._parts()]
+        """Bytes of each part that lay there before this start."""
+        self.deleted: list[int] = []
+        """Bytes of each part of another start that made room."""
+
+    def make_room(self, size: int) -> None:
+        """Delete the oldest parts until so many bytes fit.
+
+        Raises:
+            OSError: other recorders hold the room, or a part cannot be deleted.
+        """
+        idle, held = [], size
+        for stamp, _, path in self._parts():
+            if _is_open(path):
+                held += max(self.part_bytes, self._size(path))
+            else:
+                idle.append((stamp, path, self._size(path)))
+        if held > self._max_bytes:
+            raise OSError(errno.EDQUOT, "GAPSCOPE_RECORD_MAX_MB is reached by parts that are being written")
+        held += sum([taken for *_, taken in idle])
+        for stamp, path, taken in idle:
+            if held <= self._max_bytes:
+                break
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            held -= taken
+            if stamp != self.stamp:
+                self.deleted.append(taken)
+                _log.warning("recording: %s of another start made room (%d bytes)", os.path.basename(path), taken)
+
+    def _parts(self) -> list[tuple[int, int, str]]:
+        """Start, number and path of each part, the oldest first."""
+        names = [found for name in os.listdir(self.path) if (found := self._name.fullmatch(name))]
+        return sorted((int(n[1]), int(n[2]), os.path.join(self.path, n[0])) for n in names)
+
+    @staticmethod
+    def _size(path: str) -> int:
+        try:
+            return os.stat(path).st_size
+        except FileNotFoundError:  # another recorder was here meanwhile
+            return 0
+
+
+def _is_open(path: str) -> bool:
+    """Whether a recorder writes there; a system without locks does not tell."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+    return False
+
+
+class Series:
+    """JSON Lines in numbered parts, each beginning with ``head()``."""
+
+    def __init__(self, folder: Folder, kind: str, rank: int, head: Any) -> None:
+        self._folder, self._head = folder, head
+        self._stem = os.path.join(folder.path, f"{kind}-dp{rank}-{folder.stamp}")
         self._fd: int | None = None
         self._size = self.number = 0
-        os.makedirs(folder, exist_ok=True)
 
     def write(self, lines: bytes) -> None:
         """Append whole lines, or nothing of them.
@@ -69,8 +141,8 @@ class Series:
         Raises:
             OSError: the disk is full, or cannot be written; the file ends with its last whole line.
         """
-        if self._fd is None or self._size + len(lines) > self._part_bytes:
-            self._next_part()
+        if self._fd is None or self._size + len(lines) > self._folder.part_bytes:
+            self._next_part(len(lines))
         self._append(lines)
 
     def _append(self, lines: bytes) -> None:
@@ -84,14 +156,13 @@ class Series:
             raise
         self._size += len(lines)
 
-    def _next_part(self) -> None:
+    def _next_part(self, size: int) -> None:
         self.close()
-        while len(self._parts) >= self._max_parts:
-            os.unlink(self._parts.popleft())
+        self._folder.make_room(max(self._folder.part_bytes, size))
         path = f"{self._stem}-{self.number:04d}.jsonl"
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        if path not in self._parts:
-            self._parts.append(path)
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         self._size = 0
         try:
             self._append(self._head())
@@ -324,10 +395,15 @@ class Writer(threading.Thread):
         super().__init__(daemon=True, name="gapscope-recording")
         self.queue: deque[Any] = deque()
         self._rows, self._exact, self._meta = rows, exact, meta
-        stamp = f"dp{rank}-{time.time_ns() // 1_000_000}"
-        self._series = Series(folder, f"passes-{stamp}", max_bytes, self._head)
+        self._folder = Folder(folder, rank, max_bytes, time.time_ns() // 1_000_000)
+        if self._folder.earlier:
+            meta["notes"].append(
+                f"{len(self._folder.earlier)} parts of earlier starts ({sum(self._folder.earlier):,} bytes) lay in the "
+                "folder: they count for GAPSCOPE_RECORD_MAX_MB, and the oldest make room."
+            )
+        self._series = Series(self._folder, "passes", rank, self._head)
         # Beside aggregates the passes file has little to hold.
-        self._records = None if exact else Series(folder, f"fpm-{stamp}", max_bytes, bytes)
+        self._records = None if exact else Series(self._folder, "fpm", rank, bytes)
         self.passes = 0
         """How many passes there were, whether they came to the queue or not."""
         self._next = self._written = self._lost = 0
@@ -421,7 +497,9 @@ class Writer(threading.Thread):
 
     def _head(self) -> bytes:
         clocks = {"mono_ns": _now(), "wall_ns": time.time_ns(), "ts": time.time()}
-        self._meta |= {"part": self._series.number, "first_iter": self._next, "lost_before": self._lost, **clocks}
+        deleted = self._folder.deleted
+        room = {"deleted_parts": len(deleted), "deleted_bytes": sum(deleted)}  # of other starts
+        self._meta |= {"part": self._series.number, "first_iter": self._next, "lost_before": self._lost} | room | clocks
         return bytes(_encode(self._meta)) + b"\n"
 
 
