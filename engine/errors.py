@@ -14,6 +14,18 @@ class GapscopeError(Exception):
     """
 
 
+class Interrupted(KeyboardInterrupt):
+    """A signal (Ctrl-C, SIGTERM) ended the work; one sentence says what is left of it.
+
+    It is a ``KeyboardInterrupt``, so that nothing on the way takes it for an error that it can handle.
+    """
+
+    def __init__(self, number: int, words: str = "interrupted; nothing is half written, finished runs stay.") -> None:
+        super().__init__(words)
+        self.number = number
+        """Which signal."""
+
+
 class UnwritableStore(GapscopeError):
     """A run cannot be written into a store, nor can another: work that writes several runs ends here."""
 

@@ -245,6 +245,7 @@ FIELDS: dict[str, dict[str, FieldSpec]] = {
         "fpm_producer": _f("FPM producer"),
         "fpm_version": _f("FPM version"),
         "fpm_scope": _f("what a pass duration spans"),
+        "recorder_own_us": _f("what the recorder took of a pass, in microseconds"),
         "kv_event_producer": _f("KV-event producer"),
         "missing_values": _f("meaning of missing values"),
         "clock": _f("clock"),

@@ -85,17 +85,21 @@ def problem_of(row: Any, spec: Spec) -> str | None:
 
 
 def read_rows(
-    path: Path, spec_of: Callable[[dict[str, Any]], Spec], skipped: list[SkippedRow] | None = None
+    path: Path,
+    spec_of: Callable[[dict[str, Any]], Spec],
+    skipped: list[SkippedRow] | None = None,
+    may_be_cut: bool = False,
 ) -> list[dict[str, Any]]:
     """The rows of a JSON Lines file, plain or gzip, each checked against the spec that ``spec_of`` gives for it.
 
-    ``skipped`` collects rows that cannot be used; without it the first of them is refused.
+    ``skipped`` collects rows that cannot be used; without it the first of them is refused. With ``may_be_cut`` a last
+    line without its end is no row: whoever wrote it was killed.
 
     Raises:
         GapscopeError: the file is missing or unreadable, or a row is cut off or of the wrong shape.
     """
     rows: list[dict[str, Any]] = []
-    for line, text, broken in _lines(path):
+    for line, text, broken in _lines(path, may_be_cut):
         problem = broken
         if problem is None:
             if not text.strip():
@@ -147,13 +151,13 @@ def read_bytes(path: Path) -> bytes:
         raise GapscopeError(f"{path} cannot be read: {error.strerror or error}.") from error
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes, str | None]]:
+def _lines(path: Path, may_be_cut: bool) -> Iterator[tuple[int, bytes, str | None]]:
     data = read_bytes(path)
     broken = None
     if data[:2] == b"\x1f\x8b":
         data, broken = _decompress(data)
     lines = data.split(b"\n")
-    if not lines[-1]:
+    if may_be_cut or not lines[-1]:
         lines.pop()
     for number, text in enumerate(lines, 1):
         yield number, text, broken if number == len(lines) else None

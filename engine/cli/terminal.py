@@ -11,10 +11,11 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
-from engine.errors import GapscopeError
+from engine.errors import GapscopeError, Interrupted
 from engine.knobs import GROUPS, KNOBS, Knob
 
 OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 WIDTH = 100
 
 
@@ -47,16 +48,17 @@ class ProgressBar:
 def run_command(parser: argparse.ArgumentParser, arguments: list[str] | None = None) -> int:
     """Parse and run a command; returns the exit code.
 
-    0: done. 2: bad input, told in one sentence. 130: interrupted, with nothing half written.
+    0: done. 2: bad input, told in one sentence. 130: interrupted (Ctrl-C; 143: SIGTERM), with nothing half written.
     """
     parsed = parser.parse_args(arguments)
     interrupts: list[int] = []
 
     def interrupt(number: int, _frame: Any) -> None:
         interrupts.append(number)
-        raise KeyboardInterrupt
+        raise Interrupted(number)
 
-    before = signal.signal(signal.SIGINT, interrupt) if threading.current_thread() is threading.main_thread() else None
+    mine = threading.current_thread() is threading.main_thread()
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS} if mine else {}
     try:
         code = parsed.run(parsed)
         sys.stdout.flush()
@@ -71,11 +73,13 @@ def run_command(parser: argparse.ArgumentParser, arguments: list[str] | None = N
         if not interrupts and not isinstance(error, KeyboardInterrupt):
             raise
         # A library that was interrupted while it was being imported fails in ways of its own.
-        print("\ngapscope: interrupted; nothing is half written, finished runs stay.", file=sys.stderr)
-        return INTERRUPTED
+        number = interrupts[0] if interrupts else signal.SIGINT
+        told = error if isinstance(error, Interrupted) else Interrupted(number)
+        print(f"\ngapscope: {told}", file=sys.stderr)
+        return 128 + told.number
     finally:
-        if before is not None:
-            signal.signal(signal.SIGINT, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def knob_help() -> str:

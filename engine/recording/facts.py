@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from engine.importers.recording.identity import OWN_CLIENT
 from engine.recording.clocks import boot_id
 from engine.recording.endpoint import Endpoint
 
@@ -41,7 +42,7 @@ def client_facts() -> dict[str, Any]:
     for path in sorted(_CLIENT.glob("*.py")):
         digest.update(path.read_bytes())
     return {
-        "name": "gapscope record",
+        "name": OWN_CLIENT,
         "version": _version("gapscope"),
         "sha256": digest.hexdigest(),
         "aiohttp": _version("aiohttp"),

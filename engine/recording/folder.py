@@ -5,7 +5,8 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import orjson
 
 from engine.errors import GapscopeError
 from engine.importers.recording.files import RUN_SCHEMA, SWEEP_SCHEMA
+from engine.importers.recording.mending import was_killed, with_end
 from engine.jsonl import read_object
 from engine.recording.joining import Rows, ServerHalf
 
@@ -46,17 +48,25 @@ def finish_client_half(folder: Path, identity: Mapping[str, Any]) -> None:
     Raises:
         GapscopeError: the folder cannot be written.
     """
-    path = folder / REQUESTS
-    try:
-        lines = path.read_bytes().splitlines(keepends=True)
-        lines = lines if not lines or lines[-1].endswith(b"\n") else lines[:-1]
-        lines.sort(key=lambda line: orjson.loads(line)["dispatch_s"])
-        beside = path.with_suffix(".sorted")  # so that the rows are there at every moment
-        beside.write_bytes(b"".join(lines))
-        beside.replace(path)
-    except OSError as error:
-        raise GapscopeError(f"The recording cannot be written to {folder}: {error.strerror or error}.") from error
+    with _refusing(folder):
+        _sort_requests(folder / REQUESTS)
     _write_identity(folder, _client_half(identity))
+
+
+def _sort_requests(path: Path) -> None:
+    """Sort the rows by when they were sent; in memory are their places alone."""
+    places: list[tuple[float, int, int]] = []
+    beside = path.with_suffix(".sorted")  # so that the rows are there at every moment
+    with path.open("rb") as file, beside.open("wb") as out:
+        start = 0
+        for line in file:
+            if line.endswith(b"\n"):
+                places.append((orjson.loads(line)["dispatch_s"], start, len(line)))
+            start += len(line)
+        for _, start, size in sorted(places):
+            file.seek(start)
+            out.write(file.read(size))
+    beside.replace(path)
 
 
 def mend_client_half(folder: Path) -> None:
@@ -66,23 +76,21 @@ def mend_client_half(folder: Path) -> None:
         GapscopeError: the folder cannot be written, or no request was over.
     """
     identity = read_identity(folder)
-    end = identity.get("end")
-    if not isinstance(end, dict) or "t_end_s" not in end or end["t_end_s"] is not None:
+    if not was_killed(identity):
         return
-    finish_client_half(folder, identity)
-    ends = [orjson.loads(line)["end_s"] for line in (folder / REQUESTS).read_bytes().splitlines()]
-    if not ends:
+    with _refusing(folder):
+        _sort_requests(folder / REQUESTS)
+        with (folder / REQUESTS).open("rb") as file:
+            last_s = max((orjson.loads(line)["end_s"] for line in file), default=None)
+    if last_s is None:
         raise GapscopeError(f"{folder} has no request that was over: there is nothing to lay rows under.")
-    asked, last = identity["phases"], max(ends)
-    asked["duration_s"] = asked["duration_s"] or max(0, last - asked["warmup_s"])
-    identity["end"] = {**end, "t_stop_s": last, "t_end_s": last}
-    _write_identity(folder, identity)
+    _write_identity(folder, with_end(identity, last_s))
 
 
 def holds_requests(folder: Path) -> bool:
-    """Whether a folder has rows of requests."""
+    """Whether a folder has rows of requests that a run can be made of."""
     path = folder / REQUESTS
-    return path.is_file() and path.stat().st_size > 0
+    return (folder / IDENTITY).is_file() and path.is_file() and path.stat().st_size > 0
 
 
 def _client_half(identity: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,12 +103,17 @@ def lay_server_half(folder: Path, half: ServerHalf, facts: Mapping[str, Any]) ->
     Raises:
         GapscopeError: the folder cannot be written, or holds no recording.
     """
-    write_passes(folder, half.meta, half.passes)
-    if half.events is not None:
-        _write(folder, EVENTS, gzip.compress(_lines(half.events), mtime=0))
     identity = read_identity(folder)
     kept = {"lost": half.lost, "unsure": half.unsure}
-    _write_identity(folder, {**identity, **facts, "recorded": "both", "server_rows": kept})
+    try:
+        write_passes(folder, half.meta, half.passes)
+        if half.events is not None:
+            _write(folder, EVENTS, gzip.compress(_lines(half.events), mtime=0))
+        _write_identity(folder, {**identity, **facts, "recorded": "both", "server_rows": kept})
+    except BaseException:  # passes without what their scheduler says of itself are no half
+        for name in (PASSES, EVENTS):
+            (folder / name).unlink(missing_ok=True)
+        raise
 
 
 def write_passes(folder: Path, meta: Mapping[str, Any], passes: Rows) -> None:
@@ -138,10 +151,13 @@ def read_identity(folder: Path) -> dict[str, Any]:
 def _write_identity(folder: Path, identity: Mapping[str, Any]) -> None:
     """Write the identity with the digests of the files that are there."""
     files = {}
-    for name in (REQUESTS, SHAPES, PASSES, EVENTS):
-        path = folder / name
-        if path.exists():
-            files[name] = {"sha256": hashlib.sha256(path.read_bytes()).hexdigest(), "bytes": path.stat().st_size}
+    with _refusing(folder):
+        for name in (REQUESTS, SHAPES, PASSES, EVENTS):
+            path = folder / name
+            if path.exists():
+                with path.open("rb") as file:
+                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                files[name] = {"sha256": digest, "bytes": path.stat().st_size}
     _write(folder, IDENTITY, json.dumps({**identity, "files": files}, indent=1).encode())
 
 
@@ -150,8 +166,22 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 
 
 def _write(folder: Path, name: str, data: bytes) -> None:
-    try:
+    """Write a file whole, or leave the one that is there."""
+    beside = folder / f"{name}.new"
+    with _refusing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
+        try:
+            beside.write_bytes(data)
+            beside.replace(folder / name)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def _refusing(folder: Path) -> Iterator[None]:
+    """What the disk does not take or give, as one sentence."""
+    try:
+        yield
     except OSError as error:
         raise GapscopeError(f"The recording cannot be written to {folder}: {error.strerror or error}.") from error

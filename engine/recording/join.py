@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,16 +14,12 @@ from engine.recording.clocks import S, clock_of
 from engine.recording.ending import cut_short
 from engine.recording.facts import server_facts
 from engine.recording.folder import REQUESTS, lay_server_half, mend_client_half, read_identity
-from engine.recording.joining import names_of, require_batches, server_half
+from engine.recording.joining import names_of, server_half
 from engine.recording.listeners import KV_RAW
 from engine.recording.rows import read_series
 
 AFTER_S = 1.0
 """How long after the client's end passes still belong to its run: those that let canceled requests go."""
-
-WRITTEN_WITHIN_S = 5.0
-"""How long after a request its pass must have been written down; the recorder writes ten times a second."""
-WRITTEN_LOOK_S = 0.05
 
 
 def join(
@@ -46,15 +41,16 @@ def join(
     requests = jsonl.read_rows(folder / REQUESTS, lambda row: REQUEST)
     started_ns, ended_ns = _span_ns(folder, identity)
     same = identity["clock"].get("boot_id")
-    series = read_series(rows, started_ns, ended_ns)
+    names = [row["request_id"] for row in requests]
+    series = read_series(rows, started_ns, ended_ns, names)
     if same is not None and all(one.meta.get("boot_id") == same for one in series):
         clocks = [clock_of(one, requests, started_ns, same) for one in series]
     else:
-        clocks = [clock_of(one, requests, started_ns, same) for one in read_series(rows)]
+        clocks = [clock_of(one, requests, started_ns, same) for one in read_series(rows, client_ids=names)]
         since_ns = min(clock.server_ns(started_ns) for clock in clocks)
-        series = read_series(rows, since_ns, max(clock.server_ns(ended_ns) for clock in clocks))
+        until_ns = max(clock.server_ns(ended_ns) for clock in clocks)
+        series = read_series(rows, since_ns, until_ns, names)
     heard = [events] if events is not None else sorted(folder.glob(KV_RAW.format("*")))
-    names = [row["request_id"] for row in requests]
     half = server_half(series, clocks, names, started_ns, ended_ns, heard)
     if not half.passes:
         raise GapscopeError(
@@ -68,45 +64,6 @@ def join(
     facts["clock"] = {**identity["clock"], **clocks[0].record()}
     lay_server_half(folder, half, facts)
     return import_recording(folder, store, trace, title)
-
-
-def check_rows(rows: Path) -> None:
-    """Make sure, before a load, that a server is writing there what can be laid under it.
-
-    Raises:
-        GapscopeError: nobody is, or it cannot tell its batches.
-    """
-    for one in read_series(rows):
-        require_batches(one)
-        if one.ended:
-            raise GapscopeError(
-                f"The newest rows in {rows} were closed by their server: expected the folder of one that is running."
-            )
-
-
-def written_bytes(rows: Path) -> int:
-    """How much the recorders of passes have written into a folder by now."""
-    return sum(path.stat().st_size for path in rows.glob("passes-*.jsonl"))
-
-
-async def wait_until_written(rows: Path, before: int) -> None:
-    """Make sure that a request of just now was written down there: a server that was killed closes no rows.
-
-    Args:
-        rows: the folder of the server's rows.
-        before: what :func:`written_bytes` said before the request.
-
-    Raises:
-        GapscopeError: nothing came for :data:`WRITTEN_WITHIN_S`.
-    """
-    for _ in range(round(WRITTEN_WITHIN_S / WRITTEN_LOOK_S)):
-        if written_bytes(rows) != before:
-            return
-        await asyncio.sleep(WRITTEN_LOOK_S)
-    raise GapscopeError(
-        f"The server answered a request, but nothing was written to {rows}: expected the folder (GAPSCOPE_RECORD) that "
-        "this very server records into. Nothing of the load was sent."
-    )
 
 
 def _span_ns(folder: Path, identity: Mapping[str, Any]) -> tuple[int, int]:

@@ -17,9 +17,9 @@ from engine.recording.rows import Series
 Rows = list[dict[str, Any]]
 _CALLS = ("iter", "empty")
 _TIMES = ("t_start", "t_sched_end", "t_output", "t_end")
-_DROPPED = {"kind", "iter", "ts", "own_us", "arrivals", "finished", "finished_before", "preempted", "reqs", "dp_rank"}
+_DROPPED = {"kind", "iter", "ts", "arrivals", "finished", "finished_before", "preempted", "reqs", "dp_rank"}
 _DROPPED |= {f"{name}_ns" for name in _TIMES}
-_META_DROPPED = ("part", "first_iter", "pid", "boot_id", "mono_ns", "wall_ns", "ts")
+_META_DROPPED = ("part", "first_iter", "deleted_parts", "deleted_bytes", "pid", "boot_id", "mono_ns", "wall_ns", "ts")
 
 
 @dataclass

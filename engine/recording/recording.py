@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from engine.bundle import slugify
-from engine.errors import GapscopeError
+from engine.errors import GapscopeError, Interrupted
 from engine.importers import import_recording
-from engine.recording import account
+from engine.recording import account, interrupts
+from engine.recording.alive import check_rows, check_written
 from engine.recording.client.lateness import Lateness
 from engine.recording.client.load import Exchange, Load
 from engine.recording.client.prompts import ChatPrompts, TokenPrompts
@@ -27,7 +29,8 @@ from engine.recording.endpoint import look_at, reset_cache
 from engine.recording.facts import client_facts, endpoint_facts
 from engine.recording.fits import check_fits
 from engine.recording.folder import begin_client_half, finish_client_half, holds_requests
-from engine.recording.join import check_rows, join, wait_until_written, written_bytes
+from engine.recording.interrupts import Interrupts
+from engine.recording.join import join
 from engine.recording.journal import Journal
 from engine.recording.listeners import Listening
 from engine.recording.plan import Plan
@@ -58,8 +61,9 @@ def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
     """Record a run into ``store``.
 
     Raises:
-        GapscopeError: no server, another model, a trace that does not fit it, rows that are not there, a folder that
-            cannot be written, or an interrupt before the profile began.
+        GapscopeError: no server, another model, a trace that does not fit it, rows that are not there, or a folder that
+            cannot be written.
+        Interrupted: before the profile began, and nothing is left; or later, and it says where what was recorded lies.
         RecordingBroken: a defect of this program; what was recorded lies where it says.
     """
     trace, source = load_played(plan.trace, plan.read_as, plan.ids_from, plan.ids_below)
@@ -67,13 +71,15 @@ def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
         check_rows(plan.rows)
     folder, made = _new_folder(plan, store)
     try:
-        identity, remarks, problem = asyncio.run(_record(plan, trace, source, folder, progress))
+        identity, remarks, problem = interrupts.run(partial(_record, plan, trace, source, folder, progress))
         finish_client_half(folder, identity)
-    except BaseException as error:
-        if isinstance(error, _NotBegun) or not holds_requests(folder):
-            _remove(folder, made)
-        elif isinstance(error, Exception):
-            raise _kept(error, folder) from error
+    except _NotBegun as error:
+        _remove(folder, made)
+        raise (GapscopeError(error.words) if error.number is None else Interrupted(error.number, error.words)) from None
+    except (Exception, KeyboardInterrupt) as error:
+        if holds_requests(folder):
+            raise _kept(error, folder, plan, store) from error
+        _remove(folder, made)
         raise
     progress(None, "sealing")
     try:
@@ -82,8 +88,8 @@ def record(plan: Plan, store: Path, progress: Progress) -> Recorded:
             if plan.rows is None
             else join(folder, plan.rows, store, plan.trace, title=plan.title)
         )
-    except Exception as error:
-        raise _kept(error, folder) from error
+    except (Exception, KeyboardInterrupt) as error:
+        raise _kept(error, folder, plan, store) from error
     # Without the server's half that has yet to be laid under; aggregates are attached from where they lie.
     keep = plan.raw is not None or plan.rows is None or bool(plan.published.fpm)
     if not keep:
@@ -95,17 +101,30 @@ class RecordingBroken(Exception):
     """This program failed; one sentence with the cause, and where what was recorded lies."""
 
 
-class _NotBegun(GapscopeError):
-    """Interrupted before there was anything to keep."""
+class _NotBegun(Exception):
+    """The load ended before there was anything to keep: by a signal of this ``number``, or by itself."""
+
+    def __init__(self, words: str, number: int | None) -> None:
+        super().__init__(words)
+        self.words, self.number = words, number
 
 
-def _kept(error: Exception, folder: Path) -> Exception:
-    words = (
-        f"What was recorded lies in {folder} (`gapscope record join`, or `gapscope import` without the server's rows)."
-    )
+def _kept(error: BaseException, folder: Path, plan: Plan, store: Path) -> BaseException:
+    """The error with where what was recorded lies."""
+    words = f"What was recorded lies in {folder}: `{_command(folder, plan, store)}` makes a run of it."
     if isinstance(error, GapscopeError):
         return GapscopeError(f"{error} {words}")
+    if isinstance(error, KeyboardInterrupt):
+        number = error.number if isinstance(error, Interrupted) else signal.SIGINT
+        return Interrupted(number, f"interrupted; no run is written. {words}")
     return RecordingBroken(f"The recording was broken off by {account.cause(error)}. {words}")
+
+
+def _command(folder: Path, plan: Plan, store: Path) -> str:
+    """The command that makes a run of what lies in ``folder``."""
+    words = ["gapscope", "import", folder] if plan.rows is None else ["gapscope", "record", "join", folder]
+    words += [] if plan.rows is None else ["--rows", plan.rows]
+    return shlex.join(map(str, [*words, "--trace", plan.trace, "--store", store]))
 
 
 def _new_folder(plan: Plan, store: Path) -> tuple[Path, list[Path]]:
@@ -116,7 +135,8 @@ def _new_folder(plan: Plan, store: Path) -> tuple[Path, list[Path]]:
     """
     folder = plan.raw or store / "recordings" / slugify(plan.name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        left = f" `gapscope record join {folder}` makes a run of what lies there." if holds_requests(folder) else ""
+        command = _command(folder, plan, store)
+        left = f" `{command}` makes a run of what lies there." if holds_requests(folder) else ""
         raise GapscopeError(
             f"{folder} is there already: give the recording another --name, or --raw an empty folder.{left}"
         )
@@ -138,7 +158,7 @@ def _remove(folder: Path, made: Sequence[Path]) -> None:
 
 
 async def _record(
-    plan: Plan, trace: Trace, source: TokenSource, folder: Path, progress: Progress
+    plan: Plan, trace: Trace, source: TokenSource, folder: Path, progress: Progress, signals: Interrupts
 ) -> tuple[dict[str, Any], list[str], Exception | None]:
     """Play the load, and write its requests as they end; returns the identity of the client's half, remarks, and what
     ended it that should not."""
@@ -147,10 +167,10 @@ async def _record(
         check_fits(trace, endpoint)
         client = make_client(trace, plan.knobs, block_keys_of(trace, trace.hash_block_tokens or NO_BLOCKS))
         asking = Asking(http, endpoint, plan.chat)
-        before = written_bytes(plan.rows) if plan.rows else 0
-        await asking.try_out(source)
         if plan.rows:
-            await wait_until_written(plan.rows, before)
+            await check_written(plan.rows, lambda: asking.try_out(source))
+        else:
+            await asking.try_out(source)
         with Listening(folder, plan.published) as listening:
             reset = False if plan.keep_cache else await reset_cache(http, endpoint)
             own = plan.knobs["arrivals"] != "concurrency"
@@ -189,18 +209,19 @@ async def _record(
             with Journal(folder) as journal:
                 tag = asking.tag(plan.name)
                 load = Load(client, prompts, asking.send, tag, keep, partial(_show, progress, plan.knobs))
-                with _interrupts(load):
+                with signals.ending(load.stop):
                     lateness.start()
                     await load.play()
                 late = lateness.end()
             progress(None, "waiting for the server's rows")
-            await asyncio.sleep(FLUSH_S if plan.rows or plan.published else 0)
+            await _flushed(FLUSH_S if plan.rows or plan.published else 0, signals)
         began_ns = account.profile_start_ns(client)
         if load.stopped and (began_ns is None or (load.ended_ns or 0) - load.started_ns < began_ns):
             if load.problem is not None:
                 raise load.problem
-            why = "The server was gone" if load.server_gone else "Interrupted"
-            raise _NotBegun(f"{why} before the profile began: nothing was written.")
+            why = "The server was gone" if load.server_gone else "interrupted"
+            number = None if load.server_gone else signals.number
+            raise _NotBegun(f"{why} before the profile began: nothing was written.", number)
         if isinstance(load.problem, GapscopeError):
             raise load.problem
     told = identity()
@@ -212,34 +233,14 @@ async def _record(
     return told, account.remarks(told, journal), load.problem
 
 
+async def _flushed(seconds: float, signals: Interrupts) -> None:
+    """Wait; a signal ends that, and the run is sealed."""
+    enough = asyncio.Event()
+    with signals.ending(enough.set), suppress(TimeoutError):
+        await asyncio.wait_for(enough.wait(), seconds)
+
+
 def _show(progress: Progress, knobs: Mapping[str, Any], now_ns: int, in_flight: int, over: int) -> None:
     whole = knobs["warmup_s"] + knobs["duration_s"]
     share = (now_ns / 1e9 + knobs["warmup_s"]) / whole if knobs["duration_s"] else None
     progress(share, f"{now_ns / 1e9:,.0f} s, {in_flight} in flight, {over:,} over")
-
-
-@contextmanager
-def _interrupts(load: Load) -> Iterator[None]:
-    """Ctrl-C or SIGTERM ends the load; what was recorded is kept. A second one ends the program."""
-    loop = asyncio.get_running_loop()
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def restore() -> None:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler)
-
-    def interrupt() -> None:
-        restore()
-        load.stop()
-
-    try:
-        for number in before:
-            loop.add_signal_handler(number, interrupt)
-    except (ValueError, RuntimeError, NotImplementedError):  # not in the main thread
-        yield
-        return
-    try:
-        yield
-    finally:
-        restore()

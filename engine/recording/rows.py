@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any
 import orjson
 
 from engine.errors import GapscopeError
+from engine.importers.attach.ids import match
 
 SCHEMA = "gapscope-passes/1"
 _PASSES = ("iter", "empty")
 _LEAVING = ("finished_before", "finished")
+_TAIL_BYTES = 4096
 
 
 @dataclass
@@ -41,32 +43,64 @@ class Series:
         """When the recorder began."""
         return int(self.meta["mono_ns"])
 
+    @property
+    def start_wall_ns(self) -> int:
+        """The time of day when the recorder began: the monotonic clock begins anew with each boot."""
+        return int(self.meta["wall_ns"])
 
-def read_series(folder: Path, since_ns: int | None = None, until_ns: int | None = None) -> list[Series]:
-    """The newest series of each rank that reaches into the time asked for, with its passes in that time.
+
+def read_series(
+    folder: Path, since_ns: int | None = None, until_ns: int | None = None, client_ids: Collection[str] = ()
+) -> list[Series]:
+    """The series of each rank that has most of a client's requests, with its passes in the time asked for; of several
+    the newest that reaches into that time.
 
     Times are those of the server's monotonic clock; a pass belongs where it began.
 
     Raises:
         GapscopeError: the folder holds no such rows, or they cannot be read.
     """
+
+    def order(one: Series) -> tuple[int, bool, int]:
+        came = (name for row in one.rows for name, *_ in row.get("arrivals", ()))
+        return (len(match(came, client_ids)) if client_ids else 0, bool(one.rows), one.start_wall_ns)
+
+    found = [series for parts in _starts(folder) if (series := _read(parts, since_ns, until_ns)) is not None]
+    return _one_of_each_rank(sorted(found, key=order), folder)
+
+
+def newest_series(folder: Path) -> list[Series]:
+    """The newest series of each rank without its passes: what it says of itself, and whether it was closed.
+
+    Raises:
+        GapscopeError: as :func:`read_series`.
+    """
+    found = []
+    for parts in _starts(folder):
+        meta = next((head for head in map(_head, parts) if head), None)
+        if meta is not None:
+            found.append(Series(meta["dp_rank"], meta, ended=_kind_of_last(parts[-1]) == "end"))
+    return _one_of_each_rank(sorted(found, key=lambda one: one.start_wall_ns), folder)
+
+
+def _starts(folder: Path) -> list[list[Path]]:
+    """The parts that each start of an engine wrote."""
     try:
         files = sorted(folder.glob("passes-dp*-*-*.jsonl"))
     except OSError as error:
         raise GapscopeError(f"{folder} cannot be read: {error.strerror or error}.") from error
-    newest: dict[int, Series] = {}
-    for _, parts in groupby(files, key=lambda file: file.name.rpartition("-")[0]):
-        series = _read(list(parts), since_ns, until_ns)
-        if series is not None:
-            known = newest.get(series.dp_rank)
-            if known is None or (bool(series.rows), series.start_ns) >= (bool(known.rows), known.start_ns):
-                newest[series.dp_rank] = series
-    if not newest:
+    return [list(parts) for _, parts in groupby(files, key=lambda file: file.name.rpartition("-")[0])]
+
+
+def _one_of_each_rank(found: Sequence[Series], folder: Path) -> list[Series]:
+    """The last of each rank."""
+    if not found:
         raise GapscopeError(
             f"{folder} holds no rows of the recording scheduler (passes-dp*.jsonl): expected what the server wrote "
             "under GAPSCOPE_RECORD. Is the variable set, and --scheduler-cls vllm_scheduler.RecordingScheduler?"
         )
-    return [newest[rank] for rank in sorted(newest)]
+    last = {one.dp_rank: one for one in found}
+    return [last[rank] for rank in sorted(last)]
 
 
 def _read(files: Sequence[Path], since_ns: int | None, until_ns: int | None) -> Series | None:
@@ -79,7 +113,8 @@ def _read(files: Sequence[Path], since_ns: int | None, until_ns: int | None) -> 
     files = files[first:]
     for file in files:
         lines = _lines(file)
-        for number, row in enumerate(lines, 1):
+        for number, line in enumerate(lines, 1):
+            row = _row(line)
             if number == 1 and (row is None or row.get("schema") != SCHEMA):
                 break  # a part that was begun when the disk was full
             if row is not None:
@@ -181,19 +216,30 @@ def _head(file: Path) -> dict[str, Any] | None:
     return row if mine else None
 
 
-def _lines(file: Path) -> list[dict[str, Any] | None]:
-    """The rows of a file; None for a line that is no JSON object."""
+def _kind_of_last(file: Path) -> str | None:
+    """The kind of the last row of a part, where that is short: those that say something are."""
     try:
-        data = file.read_bytes()
+        with file.open("rb") as opened:
+            opened.seek(max(0, file.stat().st_size - _TAIL_BYTES))
+            row = _row(opened.read().rstrip(b"\n").rpartition(b"\n")[2])
+    except OSError:
+        return None
+    return None if row is None else row.get("kind")
+
+
+def _lines(file: Path) -> list[bytes]:
+    try:
+        return file.read_bytes().splitlines()
     except FileNotFoundError:  # rotated away meanwhile
         return []
     except OSError as error:
         raise GapscopeError(f"{file} cannot be read: {error.strerror or error}.") from error
-    rows: list[dict[str, Any] | None] = []
-    for line in data.splitlines():
-        try:
-            row = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            row = None
-        rows.append(row if isinstance(row, dict) else None)
-    return rows
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    """The row of a line; None where that is no JSON object."""
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError:
+        return None
+    return row if isinstance(row, dict) else None

@@ -19,6 +19,8 @@ import numpy as np
 from engine.bundle import slugify
 from engine.errors import GapscopeError
 from engine.importers import import_sweep
+from engine.recording import interrupts
+from engine.recording.alive import check_rows, check_written
 from engine.recording.client.prompts import Prompt
 from engine.recording.client.requests import Asking
 from engine.recording.client.sending import session
@@ -59,15 +61,15 @@ def sweep(plan: SweepPlan, store: Path, progress: Progress) -> str:
 
     Raises:
         GapscopeError: no server, no rows of its recorder, or a request that failed.
+        Interrupted: nothing was written.
     """
     if plan.repeats < 1 or not plan.max_minutes > 0:
         raise GapscopeError(
             f"A sweep of {plan.repeats} repeats in {plan.max_minutes:g} minutes is none: expected more."
         )
-    series = read_series(plan.rows)[0]
-    limits = limits_of(series, plan.max_context)
+    limits = limits_of(check_rows(plan.rows)[0], plan.max_context)
     started_ns = time.monotonic_ns()
-    endpoint, shapes = asyncio.run(_drive(plan, limits, progress))
+    endpoint, shapes = interrupts.run(lambda _: _drive(plan, limits, progress))
     passes, meta = _passes(plan.rows, shapes, started_ns, time.monotonic_ns())
     identity = endpoint_facts(endpoint)
     identity |= server_facts(identity, meta)
@@ -101,7 +103,9 @@ async def _drive(plan: SweepPlan, limits: Limits, progress: Progress) -> tuple[E
     async with session(plan.timeout_s) as http:
         endpoint = await look_at(http, plan.url, plan.model)
         asking = Asking(http, endpoint, chat=False)
-        driver = _Driver(asking, TokenSource(low=plan.ids_from, high=plan.ids_below), plan.name, limits.block)
+        source = TokenSource(low=plan.ids_from, high=plan.ids_below)
+        await check_written(plan.rows, lambda: asking.try_out(source))
+        driver = _Driver(asking, source, plan.name, limits.block)
         await driver.ask(limits.budget, 2)  # the first passes of a server are slow
         for rep in range(plan.repeats):
             for number, shape in enumerate(wanted):
@@ -137,6 +141,8 @@ class _Driver:
         self._sent += 1
         name = f"{self._tag}-{self._sent:05d}"
         answer = await self._asking.send(name, Prompt({"prompt": ids.tolist()}, "", len(ids)), tokens)
+        if answer.status == "canceled":
+            raise asyncio.CancelledError
         if answer.status != "ok":
             raise GapscopeError(f"The sweep was broken off: a request failed ({answer.error}).")
         return name
@@ -166,7 +172,7 @@ class _Driver:
 def _passes(rows: Path, shapes: Sequence[Shape], started_ns: int, ended_ns: int) -> tuple[Rows, dict[str, Any]]:
     """The passes whose members all belong to one shape, each with its number."""
     owner = {name: number for number, shape in enumerate(shapes) for name in shape.requests}
-    series = read_series(rows, started_ns)[:1]
+    series = read_series(rows, started_ns, client_ids=owner)[:1]
     here = boot_id()
     if series[0].meta.get("boot_id") != here:
         raise GapscopeError("A sweep is run on the machine of the server: expected rows that were written on this one.")

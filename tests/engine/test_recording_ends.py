@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,13 @@ import pytest
 from stub_server import Stub
 
 from engine.bundle import open_bundle
+from engine.cli import main as cli
 from engine.errors import GapscopeError
-from engine.importers import import_recording
 from engine.knobs import resolve
 from engine.recording.client.answer import Answer
 from engine.recording.client.load import Exchange, Load
 from engine.recording.client.prompts import Prompt, TokenPrompts
-from engine.recording.folder import mend_client_half
+from engine.recording.folder import finish_client_half, mend_client_half
 from engine.recording.plan import Plan
 from engine.recording.recording import RecordingBroken, record
 from engine.traces.prompts import load_played
@@ -82,7 +83,9 @@ def test_a_defect_keeps_what_was_recorded(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_program_that_is_ended_leaves_its_rows(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_program_that_is_ended_leaves_its_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
     trace = trace_of(tmp_path / "t.jsonl", 4000)
     store = tmp_path / "store"
     with Stub() as stub:
@@ -103,11 +106,14 @@ def test_a_program_that_is_ended_leaves_its_rows(tmp_path: Path, number: signal.
     else:
         with (folder / "requests.jsonl").open("ab") as file:
             file.write(b'{"request_id": "cut')
-        mend_client_half(folder)
-        run_id = import_recording(folder, store, trace)
+        assert cli.main(["import", str(folder), "--trace", str(trace), "--store", str(store)]) == 0
+        run_id = capsys.readouterr().out.strip()
     bundle = open_bundle(store / run_id)
-    checks = {check.check: check.verdict for check in bundle.qualification}
-    assert checks["phases_complete"] == "fail"
+    checks = {check.check: (check.verdict, check.detail) for check in bundle.qualification}
+    assert checks["phases_complete"][0] == "fail"
+    killed = number is signal.SIGKILL
+    assert checks["phases_complete"][1].endswith("the program that recorded was killed" if killed else "interrupted")
+    assert checks["passes_recorded"][0] == "unknown"
     rows = bundle.table("requests")
     assert rows is not None
     assert rows.num_rows >= 8
@@ -134,6 +140,8 @@ def test_a_response_without_a_token_is_zero_output(tmp_path: Path) -> None:
     assert rows is not None
     assert sorted(rows["status"].to_pylist()) == ["error", "ok", "ok"]
     assert "zero output" in rows["error_type"].to_pylist()
+    said = open_bundle(tmp_path / done.run_id).identity.value("definitions", "zero_output")
+    assert said == "status error, no latency"
 
 
 def test_a_list_of_models_that_is_none_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,3 +154,42 @@ def test_a_list_of_models_that_is_none_is_one_sentence(tmp_path: Path, monkeypat
     trace = trace_of(tmp_path / "t.jsonl", 1)
     with Stub() as stub, pytest.raises(GapscopeError, match="lists no models"):
         record(Plan(stub.url, trace, resolve({}), "run"), tmp_path, lambda share, words: None)
+
+
+def killed_recording(folder: Path, rows: list[dict[str, Any]], duration_s: float = 60.0) -> Path:
+    folder.mkdir(parents=True)
+    end = {"t_stop_s": None, "t_cancel_s": None, "t_end_s": None, "interrupted": True}
+    asked = {"warmup_s": 1.0, "duration_s": duration_s, "grace_s": 0.0}
+    begun = {"schema": "measured-run-identity/1", "recorded": "client", "run": "r", "phases": asked, "end": end}
+    (folder / "identity.json").write_text(json.dumps(begun))
+    (folder / "requests.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"cut')
+    return folder
+
+
+def test_a_killed_recording_is_given_its_end(tmp_path: Path) -> None:
+    rows = [{"dispatch_s": at, "end_s": at + lasts} for at, lasts in ((3.0, 0.5), (1.0, 4.0), (2.0, 0.1))]
+    folder = killed_recording(tmp_path / "a", rows, duration_s=0.0)
+    mend_client_half(folder)
+    kept = [json.loads(line)["dispatch_s"] for line in (folder / "requests.jsonl").read_text().splitlines()]
+    assert kept == [1.0, 2.0, 3.0]
+    identity = json.loads((folder / "identity.json").read_text())
+    assert (identity["end"]["t_end_s"], identity["end"]["killed"]) == (5.0, True)
+    assert identity["phases"]["duration_s"] == 4.0  # to the trace's end was asked for, and so long it was
+    before = sorted((path.name, path.read_bytes()) for path in folder.iterdir())
+    mend_client_half(folder)
+    assert sorted((path.name, path.read_bytes()) for path in folder.iterdir()) == before
+    with pytest.raises(GapscopeError, match="no request that was over"):
+        mend_client_half(killed_recording(tmp_path / "b", []))
+
+
+def test_rows_are_sorted_without_holding_them(tmp_path: Path) -> None:
+    """Parsed, 20,000 rows of 1 kB are some 60 MB, and read at once 20: their places are some 4."""
+    rows = [{"dispatch_s": (7919 * n) % 20_000, "end_s": 0.0, "text": "x" * 1000} for n in range(20_000)]
+    folder = killed_recording(tmp_path / "a", rows)
+    tracemalloc.start()
+    finish_client_half(folder, json.loads((folder / "identity.json").read_text()))
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    with (folder / "requests.jsonl").open() as file:
+        assert [json.loads(line)["dispatch_s"] for line in file] == list(range(20_000))
+    assert most < 10_000_000

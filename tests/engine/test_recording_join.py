@@ -12,9 +12,10 @@ from recording_folder import Folder
 from engine.bundle import open_bundle
 from engine.errors import GapscopeError
 from engine.importers import import_recording
+from engine.recording.alive import check_rows
 from engine.recording.clocks import boot_id
 from engine.recording.folder import write_client_half
-from engine.recording.join import check_rows, join
+from engine.recording.join import join
 
 T0_NS = 5_000_000_000_000  # on the client's monotonic clock
 AHEAD_NS = 77_000_000_000  # by which the server's monotonic clock is ahead of it
@@ -52,7 +53,7 @@ def raw_pass(row: dict[str, Any]) -> dict[str, Any]:
     times = ("t_start", "t_sched_end", "t_output", "t_end")
     made = {name: value for name, value in row.items() if name not in {f"{t}_s" for t in times}}
     made |= {f"{name}_ns": ns(row[f"{name}_s"]) for name in times}
-    made |= {"iter": row["engine_iter"] - 40, "dp_rank": 0, "kv_event_seq": row["iter"], "own_us": 50}
+    made |= {"iter": row["engine_iter"] - 40, "dp_rank": 0, "kv_event_seq": row["iter"], "own_us": 50 + row["iter"]}
     made["reqs"] = [[engine_id(name), *rest] for name, *rest in row["reqs"]]
     made["preempted"] = [engine_id(name) for name in row["preempted"]]
     made["arrivals"] = [[engine_id(name), ns(at), *rest] for name, at, *rest in row["arrivals"]]
@@ -122,6 +123,10 @@ def test_both_halves_give_the_run_that_they_were_taken_from(tmp_path: Path) -> N
     identity = joined["bundle"].identity
     assert identity.value("capacity", "usable_kv_blocks") == 9
     assert identity.value("model", "weights_dtype") == "float32"
+    # Passes 0 to 4 and 6 have members, and the recorder took 50 us and their number of each.
+    cost = {"median": 52.5, "p99": 55.9, "mean": 52.7, "passes": 6}
+    assert identity.value("telemetry", "recorder_own_us") == cost
+    assert whole.identity.get("telemetry", "recorder_own_us") is None
 
 
 def _near(left: list[dict[str, Any]], right: list[dict[str, Any]]) -> bool:
@@ -212,6 +217,32 @@ def test_rows_are_looked_at_before_a_load(tmp_path: Path) -> None:
     halves.write()
     with pytest.raises(GapscopeError, match="were closed by their server"):
         check_rows(halves.rows)
+
+
+def test_of_two_servers_in_a_folder_the_one_that_was_asked(tmp_path: Path) -> None:
+    halves = Halves(tmp_path)
+    halves.write()
+    other = [json.loads(json.dumps(row).replace("cmpl-", "cmpl-other")) for row in halves.passes]
+    meta = {**halves.meta, "wall_ns": WALL_NS + 1}  # the newer one
+    (halves.rows / "passes-dp0-2-0000.jsonl").write_text("".join(json.dumps(row) + "\n" for row in [meta, *other]))
+    assert halves.join(tmp_path / "store")["checks"]["requests_known"][0] == "pass"
+
+
+def test_an_interrupted_join_leaves_the_clients_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    halves = Halves(tmp_path)
+    halves.write()
+    before = {path.name: path.read_bytes() for path in halves.folder.iterdir()}
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("engine.recording.folder._write_identity", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            halves.join(tmp_path / "store")
+    assert {path.name: path.read_bytes() for path in halves.folder.iterdir()} == before
+    assert not list((tmp_path / "store").glob("*/run.json"))
+    assert halves.join(tmp_path / "store")["checks"]["rows_complete"][0] == "pass"
 
 
 def test_a_folder_without_a_recording_is_refused(tmp_path: Path) -> None:

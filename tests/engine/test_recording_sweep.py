@@ -12,7 +12,9 @@ from stub_server import Stub
 
 from engine.bundle import open_bundle
 from engine.errors import GapscopeError
+from engine.recording import alive
 from engine.recording.clocks import boot_id
+from engine.recording.rows import Series
 from engine.recording.shapes import Limits, Shape, labels, shapes_for
 from engine.recording.sweep import SweepPlan, limits_of, sweep
 from engine.timing import FitSource, fit
@@ -157,9 +159,24 @@ def test_a_sweep_that_cannot_be_is_refused(tmp_path: Path) -> None:
         sweep(SweepPlan("http://127.0.0.1:9", tmp_path, repeats=0), tmp_path, lambda share, words: None)
     with pytest.raises(GapscopeError, match="no rows of the recording scheduler"):
         sweep(SweepPlan("http://127.0.0.1:9", tmp_path), tmp_path, lambda share, words: None)
-    from engine.recording.rows import Series
-
     with pytest.raises(GapscopeError, match="does not say block_size"):
         limits_of(Series(0, {**META, "block_size": None}))
     with pytest.raises(GapscopeError, match="asynchronous scheduling"):
         limits_of(Series(0, {**META, "exact_batches": False}))
+
+
+def test_a_server_that_writes_elsewhere_is_not_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alive, "WRITTEN_WITHIN_S", 0.1)
+    RecordedStub(tmp_path / "rows")  # of a server that was killed: it closed nothing
+    with Stub() as stub, pytest.raises(GapscopeError, match="nothing was written to"):
+        sweep(SweepPlan(stub.url, tmp_path / "rows"), tmp_path / "store", lambda share, words: None)
+    assert not stub.log  # nothing but the one request that tries it out
+    assert not (tmp_path / "store").exists()
+
+
+def test_what_was_closed_is_seen_at_the_last_row(tmp_path: Path) -> None:
+    stub = RecordedStub(tmp_path / "rows")
+    assert alive.check_rows(tmp_path / "rows")[0].meta["block_size"] == 16
+    stub._put({"kind": "end", "rows": 0, "lost": 0, "mono_ns": 5})
+    with pytest.raises(GapscopeError, match="were closed by their server"):
+        sweep(SweepPlan("http://127.0.0.1:9", tmp_path / "rows"), tmp_path / "store", lambda share, words: None)

@@ -10,6 +10,7 @@ from typing import Any
 
 from engine import jsonl
 from engine.errors import GapscopeError
+from engine.importers.recording.mending import was_killed, with_end
 from engine.jsonl import (
     COUNT,
     DURATION,
@@ -192,8 +193,14 @@ def read_recording(path: Path, skip_bad_rows: bool = False) -> Recording:
     skipped: list[SkippedRow] | None = [] if skip_bad_rows else None
     listed = identity.get("files")
     listed = listed if isinstance(listed, dict) else {}
-    requests = jsonl.read_rows(path / "requests.jsonl", lambda row: REQUEST, skipped)
+    killed = was_killed(identity)
+    requests = jsonl.read_rows(path / "requests.jsonl", lambda row: REQUEST, skipped, may_be_cut=killed)
     requests = _unique(requests, "request_id", path / "requests.jsonl", skipped)
+    if killed:
+        if not requests:
+            raise GapscopeError(f"{path} is of a program that was killed before any request was over: nothing to keep.")
+        requests.sort(key=lambda row: row["dispatch_s"])  # they lie in the order in which they ended
+        identity = with_end(identity, max(row["end_s"] for row in requests))
     names = ["identity.json", "requests.jsonl"]
     passes: list[dict[str, Any]] = []
     fpm_schema = None

@@ -14,6 +14,8 @@ from engine.identity import FIELDS, NOT_APPLICABLE, Identity, attention_family
 from engine.traces.tree import Trace
 
 _FILE = "identity.json"
+OWN_CLIENT = "gapscope record"
+"""What the load client of :mod:`engine.recording` calls itself."""
 
 # (group, field, where in identity.json)
 _COPIED = (
@@ -96,6 +98,8 @@ def run_identity(record: Mapping[str, Any], fpm_schema: str | None, trace: Trace
     identity = _served(record, fpm_schema)
     for field, text in _RUN_DEFINITIONS.items():
         identity.set("definitions", field, text, _FORMAT)
+    if at(record, "client.name") == OWN_CLIENT:
+        identity.set("definitions", "zero_output", "status error, no latency", f"{_FILE}: client.name")
     identity.set("client", "streaming", True, "requests.jsonl: one row per chunk")
     identity.set("client", "warmup_policy", "by time", f"{_FILE}: phases.warmup_s")
     stagger, assignment = at(record, "workload.lane_stagger_s"), at(record, "workload.lane_assignment")

@@ -12,6 +12,7 @@ from engine.importers.recording.content import Contents
 from engine.importers.recording.files import Recording
 from engine.importers.recording.history import Admission, History
 from engine.importers.recording.kv_events import CacheEvents
+from engine.importers.recording.mending import KILLED
 from engine.importers.recording.native import differences, native_metrics
 from engine.importers.recording.qualify_engine import events_consistent, passes_consistent, passes_unbroken
 from engine.importers.recording.verdict import names, verdict
@@ -144,12 +145,18 @@ def _phases_complete(recording: Recording) -> Check:
     stop = recording.ended_s("stop")
     if stop is None:
         return Check("phases_complete", "unknown", "the recording does not say when it stopped dispatching")
-    word = "pass" if stop >= asked - 1e-3 else "fail"
+    over = recording.identity.get("end") or {}
+    broken = over.get(KILLED) or over.get("interrupted")
     detail = f"dispatching stopped {stop:.3f} s after the start, {asked:g} s were asked for"
-    over = recording.identity.get("end", {})
-    if word == "fail" and over.get("trace_exhausted") and not over.get("interrupted"):
+    if stop >= asked - 1e-3 and not broken:
+        return Check("phases_complete", "pass", detail)
+    if over.get(KILLED):
+        detail += ": the program that recorded was killed"
+    elif broken:
+        detail += ": interrupted"
+    elif over.get("trace_exhausted"):
         detail += ": the trace was over"
-    return Check("phases_complete", word, detail)
+    return Check("phases_complete", "fail", detail)
 
 
 def _prompts(recording: Recording, contents: Contents) -> Check:

@@ -12,6 +12,7 @@ from engine.importers.recording.history import History, histories
 from engine.importers.recording.identity import run_identity
 from engine.importers.recording.kv_events import cache_events
 from engine.importers.recording.qualify import qualify
+from engine.importers.recording.recorder import set_recorder_cost
 from engine.importers.recording.tables import admission_rows, chunk_rows, pass_rows, request_rows, table_of
 from engine.traces.compact import compact_name, write_compact
 
@@ -46,6 +47,7 @@ def import_recording(
     checks = qualify(recording, seen, contents, events, phases, tables)
     name = slugify(str(recording.identity.get("run") or path.name))
     identity = run_identity(recording.identity, recording.fpm_schema, contents.trace)
+    set_recorder_cost(identity, recording.passes, "fpm.jsonl.gz")
     with BundleWriter(store, "measured", name, title or _title(recording), identity) as writer:
         for table, rows in tables.items():
             writer.write_table(table, rows)

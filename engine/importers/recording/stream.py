@@ -16,6 +16,7 @@ from engine.importers.recording.files import SERVED_PASS, Recording
 from engine.importers.recording.history import History, histories
 from engine.importers.recording.identity import scheduler_identity
 from engine.importers.recording.qualify_engine import passes_unbroken
+from engine.importers.recording.recorder import set_recorder_cost
 from engine.importers.recording.tables import admission_rows, pass_rows, table_of
 from engine.intake import BadRows, InputFile, Intake, json_rows
 from engine.jsonl import COUNT, NUMBER, TEXT, list_of, problem_of, tuple_of
@@ -79,7 +80,9 @@ def _import(file: InputFile, store: Path, options: Options) -> str:
     last = max((recording.ns(row["t_end_s"]) for row in rows), default=0)
     options.step(None, "writing the passes")
     name = slugify(file.base.partition(".")[0])
-    with BundleWriter(store, "sweep", name, options.title or file.base, _identity(meta)) as writer:
+    told = _identity(meta)
+    set_recorder_cost(told, rows, file.name)
+    with BundleWriter(store, "sweep", name, options.title or file.base, told) as writer:
         writer.write_table("requests", table_of("requests", _request_rows(recording, seen)))
         writer.write_table("passes", table_of("passes", pass_rows(recording, sampled, lambda start: "profile")))
         writer.write_table("admissions", table_of("admissions", admissions))

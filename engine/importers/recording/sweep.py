@@ -15,6 +15,7 @@ from engine.importers.recording.files import PASS, SWEEP_SCHEMA, Recording, read
 from engine.importers.recording.history import histories
 from engine.importers.recording.identity import sweep_identity
 from engine.importers.recording.qualify import files_intact, rows_used
+from engine.importers.recording.recorder import set_recorder_cost
 from engine.importers.recording.tables import pass_rows, table_of
 from engine.importers.recording.verdict import verdict
 from engine.intake.rows import number
@@ -48,7 +49,9 @@ def import_sweep(
     name = slugify(path.name)
     end = max((sweep.ns(r["t_end_s"]) for r in passes), default=0)
     text = title or f"{name}: {len(shapes):,} pass shapes, {len(passes):,} passes"
-    with BundleWriter(store, "sweep", name, text, sweep_identity(identity, fpm_schema)) as writer:
+    told = sweep_identity(identity, fpm_schema)
+    set_recorder_cost(told, passes, "fpm.jsonl.gz")
+    with BundleWriter(store, "sweep", name, text, told) as writer:
         writer.write_table("passes", table_of("passes", pass_rows(sweep, sampled, lambda start: "profile")))
         return writer.seal(
             phases=[Phase("profile", 0, end)],

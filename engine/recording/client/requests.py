@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from typing import Any
 
@@ -45,8 +46,8 @@ class Asking:
         url = f"{self._endpoint.url}/v1/{'chat/completions' if self._chat else 'completions'}"
         return await send(self._http, Call(request_id, url, self._body(request_id, prompt, tokens)))
 
-    async def try_out(self, source: TokenSource) -> None:
-        """Ask for one token.
+    async def try_out(self, source: TokenSource) -> str:
+        """Ask for one token; returns the id of the request.
 
         Raises:
             GapscopeError: the server does not answer that.
@@ -54,13 +55,17 @@ class Asking:
         prompt = Prompt({"prompt": source.ids("try out", 8).tolist()}, "", 8)
         if self._chat:
             prompt = Prompt({"messages": [{"role": "user", "content": WORDS[0]}]}, "", None)
-        answer = await self.send(self.tag("try-out"), prompt, 1)
+        name = self.tag("try-out")
+        answer = await self.send(name, prompt, 1)
+        if answer.status == "canceled":
+            raise asyncio.CancelledError
         if answer.status != "ok":
             other = "without --chat" if self._chat else "with --chat, if it takes no token ids"
             raise GapscopeError(
                 f"{self._endpoint.url} does not answer {self._endpoint.model} as asked ({answer.error}): expected "
                 f"streamed {'chats' if self._chat else 'completions of token ids'}; try {other}."
             )
+        return name
 
     def _body(self, request_id: str, prompt: Prompt, tokens: int) -> bytes:
         body: dict[str, Any] = {
