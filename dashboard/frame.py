@@ -95,6 +95,7 @@ class Frame:
     dark: bool = False
     link_of: Callable[[], str] = str
     pinned: bool = False  # the measured run is the pinned baseline of the view
+    hidden: frozenset[str] = frozenset()  # ids of the runs that charts leave out
 
     @property
     def link(self) -> str:

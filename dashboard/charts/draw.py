@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -82,6 +83,7 @@ def draw(
         elif answer.rows.num_rows == 0 or (figure is not None and not figure["data"]):
             st.info(answer.empty, icon=":material/info:")
         elif figure is not None:
+            figure = shown_only(figure, sides or frame.sides, frame.hidden)
             options: dict[str, Any] = {"on_select": on_select, "selection_mode": selection} if on_select else {}
             selected = st.plotly_chart(
                 Checked(figure),
@@ -94,12 +96,39 @@ def draw(
             selected = table(answer, key, height=height, on_select=on_select, alt=spoken(frame, title, None, sides))
         if figure is not None and (silent := empty_sides(frame, answer, sides)):
             st.info(silent, icon=":material/info:")
+        if figure is not None and (left_out := _left_out(figure, sides or frame.sides)):
+            st.caption(f"Not drawn: {escape(', '.join(left_out))}. *Lines* in the bar brings it back.")
         if answer.partly:
             st.info(escape(answer.partly), icon=":material/info:")
         if answer.truncated:
             st.warning(f"The answer was cut at {answer.rows.num_rows:,} rows: choose a smaller population or window.")
         _strip(drawn, figure)
     return selected
+
+
+def shown_only(figure: Figure, sides: Sequence[Side], hidden: frozenset[str]) -> Figure:
+    """The figure without what it draws of the ``hidden`` runs: their names stay in the legend, greyed.
+
+    A legend of runs takes no clicks: what they hide would be in no link.
+    """
+    names = tuple(side.name for side in sides)
+    absent = tuple(side.name for side in sides if side.run_id in hidden)
+    traces = figure["data"]
+    named = [str(trace.get("name") or "") for trace in traces if trace.get("showlegend", True)]
+    of_runs = bool(names) and all(name.startswith(names) for name in named if name)
+    legend = {**figure["layout"].get("legend", {}), "itemclick": False, "itemdoubleclick": False}
+    if absent:
+        traces = [
+            {**trace, "visible": "legendonly"} if str(trace.get("name") or "").startswith(absent) else trace
+            for trace in traces
+        ]
+    return {**figure, "data": traces, "layout": {**figure["layout"], "legend": legend} if of_runs else figure["layout"]}
+
+
+def _left_out(figure: Figure, sides: Sequence[Side]) -> list[str]:
+    """The places of the runs of which the figure hides something: one that is a row of bars is not hidden."""
+    names = [str(trace.get("name") or "") for trace in figure["data"] if trace.get("visible") == "legendonly"]
+    return [side.place for side in sides if any(name.startswith(side.name) for name in names)]
 
 
 def table(answer: Answer, key: str, *, height: int | None = None, on_select: Any = None, alt: str = "") -> Any:

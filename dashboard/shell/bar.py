@@ -129,8 +129,9 @@ def _titles() -> None:
         short = cut(title, TITLE_CHARS if len(chosen) < 3 else 2 * TITLE_CHARS // len(chosen))
         words.append(f":{one.word}[{one.glyph} {one.name}] {escape(short)}{pinned}")
         whole += [f"{one.name}: {escape(title)}"] if short != title else []
-    with st.container(key="titles"):
-        st.markdown(f":small[{' · '.join(words)}]", help="  \n".join(whole) or None)
+    with st.container(horizontal=True, key="titles", gap="small", vertical_alignment="center", wrap=False):
+        st.markdown(f":small[{' · '.join(words)}]", help="  \n".join(whole) or None, width="stretch")
+        panels.drawn()
 
 
 def _outcomes(chosen: Sequence[str]) -> None:

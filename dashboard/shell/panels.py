@@ -11,6 +11,20 @@ from dashboard.charts.records import saved_views
 from dashboard.sharing.comment import Shown
 
 
+def drawn() -> None:
+    """The panel with what charts leave out; a legend cannot hold that, since a link does not know of it."""
+    hidden = len(st.session_state.get("hide", st.query_params.get_all("hide")))
+    with st.popover(
+        f"Lines ({hidden} hidden)" if hidden else "Lines",
+        icon=":material/visibility:",
+        key="lines",
+        type="tertiary",
+        width="content",
+        help="Which runs charts draw; part of the link",
+    ):
+        widgets.control("hide")
+
+
 def share(page: str) -> None:
     """The panel with the permalink, and the saved views."""
     panel = st.popover("Link", icon=":material/link:", key="share", on_change="rerun", help="Link to exactly this view")

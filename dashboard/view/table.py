@@ -100,6 +100,15 @@ _TABLE: tuple[Param, ...] = (
         help="Pin the baseline: the measured run stays what all is held against, and what is chosen elsewhere joins as "
         "a candidate",
     ),
+    Param(
+        "hide",
+        list,
+        (),
+        SHARED,
+        "Not drawn",
+        ("measured", *CANDIDATES),
+        "Charts leave out the lines, points and bars of these runs; tables and numbers keep them.",
+    ),
     Param("ack", bool, False, SHARED, "Compare anyway: I know that these runs are not like for like"),
     Param("find", str, "", "runs", "Search"),
     Param("kind", list, (), "runs", "Kind", ("measured", "replay", "sweep", "imported_summary")),

@@ -29,6 +29,7 @@ DEFAULTS: dict[int, dict[str, Any]] = {
         "win": "fixed",
         "ack": False,
         "pin": False,
+        "hide": [],
         "find": "",
         "kind": [],
         "run_state": [],

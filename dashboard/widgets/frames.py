@@ -50,6 +50,7 @@ def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
     measured = Side(ROLES[0], store().bundle(first))
     measured, replays = placed(measured, [side(first, run_id, own) for own, run_id in others])
     population, estimator, window = scope()
+    hide = st.session_state.get("hide") or ()
     return Frame(
         measured,
         replays,
@@ -60,6 +61,7 @@ def _frame(page: str, first: str, others: Sequence[tuple[Role, str]]) -> Frame:
         dark(),
         partial(permalink, page),
         bool(st.session_state.get("pin", False)),
+        frozenset(run_id for own, run_id in [(ROLES[0], first), *others] if own.name in hide),
     )
 
 
