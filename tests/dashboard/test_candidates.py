@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from small_runs import MS, S, identity, request, write
 
+from dashboard.charts.comparison.verdict import gaps
+from dashboard.charts.style import NOISE_WORDS, ROLES
 from dashboard.cli import main
 from dashboard.compare.nearest import APART, FEW, OTHER_MEMBERS, TIED, UNKNOWN, nearest, nearest_claim, short_names
 from dashboard.compare.noise import Noise, open_words, place
@@ -180,3 +183,19 @@ def test_one_repeat_that_equals_the_run_makes_nothing_certain(
     assert "beyond one repeat, no redrawing" in mean["reason"]
     assert any("a difference in ttft.mean" in one and one.startswith("Not shown: ") for one in told["claim"])
     assert not any("outside the noise" in one for one in told["claim"])
+
+
+def test_the_grey_of_the_gap_chart_shows_what_gaps_are_judged_by() -> None:
+    """One repeat at 96 to 104 and redrawing from 90 to 112 of a measured 100: two bands; three repeats: one."""
+    few, many = (Noise("repeats", 96.0, 104.0, n, redrawn=(90.0, 112.0)) for n in (1, 3))
+    frame = SimpleNamespace(dark=False)
+    for noise, spans in (
+        (few, {NOISE_WORDS[0]: (-4, 4), NOISE_WORDS[1]: (-10, 12)}),
+        (many, {NOISE_WORDS[0]: (-4, 4)}),
+    ):
+        told = row(108.0, noise)
+        found = SimpleNamespace(row={"ttft.mean": told}.get)
+        side = SimpleNamespace(role=ROLES[1], name="replay")
+        figure = gaps(frame, [(side, found)], ["ttft.mean"])
+        bands = {one["name"]: (one["base"][0], one["base"][0] + one["y"][0]) for one in figure["data"] if "base" in one}
+        assert bands == {name: pytest.approx(span) for name, span in spans.items()}

@@ -11,6 +11,8 @@ from small_runs import MS
 
 from dashboard import pairs
 from dashboard.catalogue import Catalogue
+from dashboard.charts.rungs.ladder import heat
+from dashboard.charts.rungs.ladder_steps import waterfall
 from dashboard.cli import main
 from dashboard.compare.climb import TOP, Climb
 from dashboard.compare.ladder import KEYS, base_of, climb, rungs_of
@@ -284,13 +286,38 @@ def test_a_step_is_held_against_the_noise_of_the_measured_side(tmp_path: Path) -
     # the repeat deviates by 5 ms: steps of 1, 3 and -2 ms are inside that, the one of 14 ms is not
     measured, base = ladder(tmp_path, ALL, repeat_ms=105)
     found = climb(Store([tmp_path]), measured, base)
-    assert [step.changes[TTFT].inside for step in found.steps] == [True, True, True, False, True, True]
-    assert found.gaps[TTFT].inside is False
+    # (its two lanes have 95 and 105 ms: drawn again they give 95 to 105, so 14 ms are beyond that as well)
+    where = ["inside", "inside", "inside", "outside", "inside", "inside"]
+    assert [step.changes[TTFT].where for step in found.steps] == where
+    assert found.gaps[TTFT].where == "outside"
     near, _ = ladder(tmp_path / "near", {0: 97, 4: 98, 6: 100}, repeat_ms=105)
     store = Store([tmp_path / "near"])
     gap = climb(store, near, store.find("predicted").run_id).gaps[TTFT]
-    assert gap.inside is True
+    assert gap.where == "inside"
     assert "lies inside the noise" in sentences(gap)[0]
+
+
+def test_a_step_beyond_one_repeat_and_inside_redrawing_is_open(tmp_path: Path) -> None:
+    # the repeat deviates by 2 ms, and its two lanes drawn again give 95 to 105: steps of 3 ms lie between
+    measured, base = ladder(tmp_path, ALL, repeat_ms=102)
+    found = climb(Store([tmp_path]), measured, base)
+    where = ["inside", "open", "inside", "outside", "inside", "open"]
+    assert [step.changes[TTFT].where for step in found.steps] == where
+    row = next(line for line in ladder_text(found, "markdown").splitlines() if line.startswith("| TTFT mean"))
+    cells = [part.strip() for part in row.split("|")]
+    assert cells[4:10] == ["+1.00 ~", "+3.00 (open)", "-2.00 ~", "+14.00", "+1.00 ~", "+3.00 (open)"]
+    near, _ = ladder(tmp_path / "near", {0: 97, 4: 97.5, 6: 100}, repeat_ms=102)
+    store = Store([tmp_path / "near"])
+    found = climb(store, near, store.find("predicted").run_id)
+    assert found.gaps[TTFT].where == "open"
+    said = sentences(found.gaps[TTFT])[0]
+    assert "is not shown to be one (beyond one repeat, inside redrawing), so no layer is shown to hold it" in said
+    answer, _ = heat(found, dark=False)
+    assert answer.rows["largest"][0].as_py() == "none: the noise may be all of it"
+    rows, figure = waterfall(store, found, TTFT, dark=False)
+    assert rows.rows["state"].to_pylist()[-1] == "beyond one repeat, inside redrawing"
+    bands = [(one["y0"], one["y1"]) for one in figure["layout"]["shapes"] if one["type"] == "rect"]
+    assert bands == [pytest.approx((98, 102)), pytest.approx((95, 105))]
 
 
 def test_a_number_that_a_rung_does_not_have_is_stepped_over(tmp_path: Path) -> None:

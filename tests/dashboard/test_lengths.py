@@ -86,8 +86,11 @@ def test_limits_hold_a_share_of_either_side(tmp_path: Path) -> None:
     asked = parse_limits("ttft<=100; ttft<=0.12s")
     tight, loose = within(Store([tmp_path]), (measured, replay), asked, HEADLINE, [repeat])
     assert (tight.measured, tight.replay, tight.n) == (0.5, 0.0, (4, 4))
-    assert (tight.difference, tight.spread) == (-0.5, 0.25)  # the repeat has one of four within 100 ms
-    assert (loose.measured, loose.replay, loose.spread) == (0.75, 0.5, 0.25)
+    assert (tight.difference, tight.noise) == (
+        -0.5,
+        Noise("repeats", -0.25, 0.25, 1),
+    )  # the repeat has one of four within 100 ms
+    assert (loose.measured, loose.replay, loose.noise) == (0.75, 0.5, Noise("repeats", -0.25, 0.25, 1))
 
 
 @pytest.mark.parametrize("text", ["ttft", "ttft<=", "ttft<=5m", "input_tokens<=5", "ttft>=5"])

@@ -15,6 +15,7 @@ from dashboard.charts.replays.tornado import reach_of
 from dashboard.charts.replays.what_if import staleness
 from dashboard.compare import contract
 from dashboard.compare.contract import Row
+from dashboard.compare.noise import Noise
 from dashboard.jobs import queue, sweep
 from dashboard.jobs.estimate import Estimate, Record, estimate, from_json, scale
 from dashboard.sweeps.effects import by_knob, effect, of_gap
@@ -198,8 +199,12 @@ def test_what_becomes_of_a_gap(base: float, value: float | None, measured: float
     assert of_gap(base, value, measured) == words
 
 
+NOISE = Noise("repeats", 86.0, 94.0, 1, redrawn=(80.0, 98.0))
+"""Of a measured 90: give or take 4, and redrawing goes from 10 less to 8 more."""
+
+
 def made(knob: str, value: float | None) -> Any:
-    return effect(Step(knob, "up", 1, point((1,), {}, NOW)), "r", value, 100.0, 90.0, 4.0)
+    return effect(Step(knob, "up", 1, point((1,), {}, NOW)), "r", value, 100.0, 90.0, NOISE)
 
 
 def test_effects_stand_by_knob_with_the_largest_first() -> None:
@@ -208,6 +213,8 @@ def test_effects_stand_by_knob_with_the_largest_first() -> None:
     assert (small.change, small.noise, small.gap) == (3.0, "~ inside the noise", "widens")
     assert (large.change, large.noise, large.gap) == (-40.0, "outside the noise", "widens, past it")
     assert (unknown.change, unknown.noise) == (None, "not comparable")
+    more, less = made("lanes", 107.0), made("lanes", 89.0)  # 7 more is inside redrawing, 11 less is not
+    assert (more.noise, less.noise) == ("beyond one repeat, inside redrawing", "outside the noise")
 
 
 def test_one_giant_does_not_flatten_the_others() -> None:

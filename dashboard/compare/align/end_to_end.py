@@ -63,22 +63,26 @@ def claim(rungs: Sequence[Rung]) -> tuple[str, ...]:
         )
     names = [check.name for check in last.checks if check.verdict == "pass"]
     off = [check.name for check in last.checks if check.verdict == "fail"]
+    open_ = [rung for rung in below if rung.verdict == "unknown"]
     said = []
     if names:
         said.append(f"May be claimed of this pair: agreement in {', '.join(names)}.")
     if off:
-        said.append(f"May not be claimed: agreement in {', '.join(off)}. The rungs below do not hold the cause.")
-    if unshown := [check.name for check in last.checks if check.verdict == "unknown" and check.found is not None]:
+        judged = " that could be judged" if open_ else ""
+        said.append(
+            f"May not be claimed: agreement in {', '.join(off)}. The rungs below{judged} do not hold the cause."
+        )
+    if unshown := [check.name for check in last.checks if check.open]:
         said.append(
             f"Not shown to differ, and not to agree: {', '.join(unshown)}, beyond too few repeats of the measured run."
         )
-    if open_ := [rung for rung in below if rung.verdict == "unknown"]:
+    if open_:
         words = ", ".join(f"{rung.number} ({rung.name})" for rung in open_)
         several = len(open_) > 1
         said.append(
             f"Rung{'s' if several else ''} {words} could not be judged: agreement end to end does not show "
             f"{'them' if several else 'it'}."
         )
-    if last.verdict == "unknown":
+    if not (names or off or unshown):
         said.append("End to end nothing could be judged.")
     return tuple(said)

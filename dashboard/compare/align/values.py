@@ -38,6 +38,11 @@ class Check:
     decides: bool = True
 
     @property
+    def open(self) -> bool:
+        """Whether it has its figures and lies beyond too few repeats to be judged."""
+        return self.verdict == "unknown" and self.expected is not None and self.found is not None
+
+    @property
     def off(self) -> float | None:
         """found / expected - 1, signed; None where either is unknown or no number, or zero was expected."""
         if isinstance(self.expected, str) or isinstance(self.found, str):
@@ -131,20 +136,24 @@ def unknown(name: str, side: str, why: str, needed: str = "", unit: str = "", n:
 
 
 def verdict_of(checks: Sequence[Check]) -> Verdict:
-    """Fail where any check fails, pass where one that decides passes, else unknown."""
+    """Fail where any check fails, pass where one that decides passes and none is open, else unknown."""
     if any(check.verdict == "fail" for check in checks):
         return "fail"
+    if any(check.open and check.decides for check in checks):
+        return "unknown"
     return "pass" if any(check.verdict == "pass" and check.decides for check in checks) else "unknown"
 
 
 def counted(checks: Sequence[Check]) -> str:
     """How many checks hold, as a sentence begins."""
-    passed, failed, open_ = (
-        sum(check.verdict == verdict for check in checks) for verdict in ("pass", "fail", "unknown")
-    )
+    passed, failed = (sum(check.verdict == verdict for check in checks) for verdict in ("pass", "fail"))
+    open_ = sum(check.open for check in checks)
+    unmade = len(checks) - passed - failed - open_
     words = [f"{passed} of {passed + failed} checks hold"] if passed + failed else ["no check could be made"]
-    if open_ and passed + failed:
-        words.append(f"{open_} could not be made")
+    if open_:
+        words.append(f"{open_} beyond too few repeats")
+    if unmade and passed + failed:
+        words.append(f"{unmade} could not be made")
     return ", ".join(words)
 
 
