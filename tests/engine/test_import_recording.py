@@ -352,6 +352,15 @@ def test_stored_tokens_that_are_not_the_requests(tmp_path: Path) -> None:
     assert verdicts(bundle)["kv_hits_stored"] == "pass"
 
 
+def test_of_chats_nothing_is_known_about_blocks(tmp_path: Path) -> None:
+    folder = Folder()
+    folder.identity["workload"]["prompts"] = {"sent_as": "messages"}
+    chats = imported(folder, tmp_path)
+    unknown = {"prompts_verified", "kv_content", "kv_hits_stored"}
+    assert {name: verdicts(chats)[name] for name in unknown} == dict.fromkeys(unknown, "unknown")
+    assert "fail" not in verdicts(chats).values()
+
+
 def test_hits_on_blocks_that_nobody_stored(tmp_path: Path) -> None:
     folder = Folder()
     del folder.events[1]

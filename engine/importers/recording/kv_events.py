@@ -25,6 +25,9 @@ class CacheEvents:
     """Stored blocks whose tokens are not those that their request has at that point."""
     unnamed_hits: int = 0
     """Admissions that hit blocks which no recorded event stored."""
+    untold_blocks: int = 0
+    untold_hits: int = 0
+    """Stored blocks and admissions with hits of requests whose prompts nobody can rebuild: nothing is known of them."""
 
 
 def cache_events(recording: Recording, seen: Mapping[str, History], contents: Contents) -> CacheEvents:
@@ -59,7 +62,10 @@ def _pass_rows(
         if not hits and not admission.again:
             continue
         row = names.request_row(request, hits)
-        result.unnamed_hits += row["block_hashes"] is None and recording.events is not None
+        if request in names.untold:
+            result.untold_hits += 1
+        elif row["block_hashes"] is None and recording.events is not None:
+            result.unnamed_hits += 1
         kind = "readmit" if admission.again else "hit"
         rows.append(
             {**row, "kind": kind, "time_ns": recording.ns(admission.time_s), "pass_index": admission.pass_index}
@@ -77,6 +83,8 @@ class _Names:
 
     def __init__(self, recording: Recording, contents: Contents) -> None:
         self._recording = recording
+        self.untold = set(contents.unknown)
+        """Requests whose content is not known."""
         self._keys = {name: content.keys for name, content in contents.by_request.items()}
         self._key_of: dict[int, int] = {}
         self._hash_of: dict[int, int] = {}
@@ -113,7 +121,9 @@ class _Names:
             return {**row, "kind": "evict"}
         result.stored_blocks += len(hashes)
         known = self._keys.get(event["request_id"] or "")
-        if keys is None or known is None:
+        if event["request_id"] in self.untold:
+            result.untold_blocks += len(hashes)
+        elif keys is None or known is None:
             result.foreign += len(hashes)
         elif event["request_id"] not in self._cut_short:
             result.foreign += len(set(keys) - set(known))

@@ -125,14 +125,14 @@ def events_consistent(recording: Recording, events: CacheEvents) -> list[Check]:
         verdict(
             "kv_content",
             range(events.foreign),
-            events.stored_blocks,
+            events.stored_blocks - events.untold_blocks,
             "stored blocks hold the tokens of their request",
             "stored blocks hold other tokens than their request has",
         ),
         verdict(
             "kv_hits_stored",
             range(events.unnamed_hits),
-            sum(row["kind"] in ("hit", "readmit") for row in events.rows),
+            sum(row["kind"] in ("hit", "readmit") for row in events.rows) - events.untold_hits,
             "admissions with hits are on blocks that a recorded event stored",
             "admissions hit blocks that no recorded event stored",
         ),
