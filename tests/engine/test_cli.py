@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -163,20 +164,23 @@ from engine.cli import main as cli
 from engine.replay import loop as replay
 look = replay._Watch.look
 def interrupted(*arguments):
-    os.kill(os.getpid(), signal.SIGINT)
+    os.kill(os.getpid(), int(sys.argv.pop()))
     look(*arguments)
 replay._Watch.look = interrupted
-sys.exit(cli.main(sys.argv[1:]))
+sys.exit(cli.main(sys.argv[1:-1]))
 """
 
 
-def test_an_interrupt_ends_with_code_130_and_leaves_nothing(trace: Path, tmp_path: Path) -> None:
-    arguments = replay_arguments(trace, tmp_path / "store")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, terminal.INTERRUPTED), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_code_and_leaves_nothing(
+    trace: Path, tmp_path: Path, number: signal.Signals, code: int
+) -> None:
+    arguments = [*replay_arguments(trace, tmp_path / "store"), str(int(number))]
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED_REPLAY, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
     )
-    assert (ended.returncode, ended.stdout) == (terminal.INTERRUPTED, "")
-    assert "interrupted; nothing is half written" in ended.stderr
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert ended.stderr == "\ngapscope: interrupted; nothing is half written, finished runs stay.\n"
     assert not (tmp_path / "store").exists() or list((tmp_path / "store").iterdir()) == []
 
 
