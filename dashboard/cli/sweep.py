@@ -150,7 +150,8 @@ class _Asked:
     def played(self, plan: Sequence[Point], names: Sequence[str]) -> list[Played]:
         """The points with their numbers, after those that are missing were played."""
         from dashboard.jobs import sweep
-        from dashboard.sweeps.numbers import played, runs_of
+        from dashboard.sweeps.numbers import played
+        from dashboard.sweeps.plan import key_of, record_of
         from engine.cli.terminal import ProgressBar
 
         bar = ProgressBar("sweep")
@@ -168,5 +169,6 @@ class _Asked:
             bar.clear()
         if not any(one["run_id"] for one in told):
             raise GapscopeError(" ".join(dict.fromkeys(one["why"] for one in told)) or "No point can be played.")
-        known = runs_of(self.store.catalogue())
+        made = {key_of(record_of(self.base.run_id, one["changes"], self.fit)): one["run_id"] for one in told}
+        known = {key: run_id for key, run_id in made.items() if run_id}
         return played(self.store, known, self.base.run_id, self.fit, plan, self.scope, names, self._gates)

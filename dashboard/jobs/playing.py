@@ -24,6 +24,17 @@ PRICING = ("timing", "deployment")
 """Groups of knobs that decide which timing model is used."""
 
 
+def stands_for(run: Bundle, stores: Sequence[Path]) -> Bundle:
+    """The measured run whose deployment a run has, where it is in the stores; else the run."""
+    named = run.lineage.get("like")
+    if run.kind == "measured" or not named:
+        return run
+    try:
+        return find_bundle(stores, named)
+    except GapscopeError:
+        return run
+
+
 class Player:
     """Plays one run with changed knobs, as often as asked; its trace and timing models are read once.
 
@@ -44,14 +55,7 @@ class Player:
 
     @functools.cached_property
     def _like(self) -> Bundle:
-        """The measured run that the base stands for, where it is there."""
-        named = self.base.lineage.get("like")
-        if self.base.kind == "measured" or not named:
-            return self.base
-        try:
-            return find_bundle(self._stores, named)
-        except GapscopeError:
-            return self.base
+        return stands_for(self.base, self._stores)
 
     def play(
         self,
@@ -68,7 +72,7 @@ class Player:
             GapscopeError: the knobs contradict each other, or nothing prices the passes.
         """
         values = knob_table.resolve(changes, knobs_from_run(self.base))
-        model = self._model(values)  # before the trace is read: it is refused sooner
+        model = self.model(values)  # before the trace is read: it is refused sooner
         span_s = values["duration_s"] and values["warmup_s"] + values["duration_s"] + values["grace_s"]
         turns = sum(len(conversation.turns) for play in self.trace.plays for conversation in play.conversations)
 
@@ -92,12 +96,17 @@ class Player:
             point=point,
         )
 
-    def _model(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    def model(self, values: Mapping[str, Any]) -> dict[str, Any] | None:
         """The timing model of these knobs; a fit takes longer than a replay, so that one is kept."""
-        names = [knob.name for knob in knob_table.KNOBS if knob.group in PRICING or knob.name == "host_model"]
-        key = json.dumps([values[name] for name in names])
-        if values["timing"] == "anchor":  # an anchor is judged against more than that
-            key = json.dumps(values, sort_keys=True)
+        key = priced_by(values)
         if key not in self._models:
             self._models[key] = model_of(self.base, self._stores, self._fit, values)
         return self._models[key]
+
+
+def priced_by(values: Mapping[str, Any]) -> str:
+    """What of the knobs decides which timing model is used, as text."""
+    if values["timing"] == "anchor":  # an anchor is judged against more than the others
+        return json.dumps(values, sort_keys=True)
+    names = [knob.name for knob in knob_table.KNOBS if knob.group in PRICING or knob.name == "host_model"]
+    return json.dumps([values[name] for name in names])

@@ -8,8 +8,9 @@ from typing import Any
 
 from dashboard import jobs
 from dashboard.jobs.playing import Player
+from dashboard.jobs.standing import Standing, in_folders
 from dashboard.sweeps.plan import Point, key_of, record_of, said
-from engine.bundle import Bundle, list_bundles, open_bundle
+from engine.bundle import Bundle
 from engine.errors import GapscopeError, UnwritableStore
 
 DOES = "sweep"
@@ -47,11 +48,13 @@ def run(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
     found = play(spec["base"], spec["points"], spec.get("fit") or (), stores, store, told, made)
     lacking = [one for one in found if not one["run_id"]]
     why = " ".join(f"{said(one['changes'])}: {one['why']}" for one in lacking)
+    stood = sum(one["found"] for one in found)
+    kept = f", {stood} of them in the store before" if stood else ""
     return {
         "run_ids": [one["run_id"] for one in found if one["run_id"]],
         "points": found,
         "again": bool(lacking),
-        "message": f"{len(found) - len(lacking)} of {len(found)} points. {why}".strip(),
+        "message": f"{len(found) - len(lacking)} of {len(found)} points{kept}. {why}".strip(),
     }
 
 
@@ -64,7 +67,10 @@ def play(
     told: Told,
     made: Made | None = None,
 ) -> list[dict[str, Any]]:
-    """Every point with its run, or with the sentence why there is none; one that is in the stores is not played again.
+    """Every point with its run, or with the sentence why there is none.
+
+    One that is in the stores is not played again, be it as a point or as another replay that it would only repeat;
+    ``found`` says of each whether it was.
 
     Args:
         base: the run that is played with other knobs.
@@ -78,7 +84,9 @@ def play(
     Raises:
         GapscopeError: the base cannot be played at all, or the store cannot be written.
     """
-    player, known = Player(base, fit, stores, store), in_stores(stores)
+    player, replays = Player(base, fit, stores, store), in_folders(stores)
+    known = _points(replays)
+    standing = Standing(player.base, stores, replays, player.model, _sound)
     name = player.base.run_id.rpartition("-")[0]
     found: list[dict[str, Any]] = []
     for number, changes in enumerate(points):
@@ -89,7 +97,8 @@ def play(
         def progress(words: str, share: float | None, number: int = number, where: str = where) -> None:
             told(number, f"{where}: {words}", (number + (share or 0.0)) / len(points))
 
-        run_id, why = known.get(key_of(record)), ""
+        run_id, why = known.get(key_of(record)) or standing.find(changes), ""
+        stood = run_id is not None
         if run_id is None:
             try:
                 title = f"{name}: {said(changes)}"
@@ -98,7 +107,7 @@ def play(
                 raise
             except GapscopeError as error:
                 why = str(error)
-        found.append({"changes": dict(changes), "run_id": run_id, "why": why})
+        found.append({"changes": dict(changes), "run_id": run_id, "why": why, "found": stood})
         if made:
             made([one["run_id"] for one in found if one["run_id"]])
     return found
@@ -106,21 +115,16 @@ def play(
 
 def in_stores(stores: Sequence[Path]) -> dict[str, str]:
     """The sound points of the stores: run ids by what their lineage says."""
-    found: dict[str, str] = {}
-    for root in stores:
-        for path in list_bundles(root):
-            bundle = _opened(path)
-            point = bundle.lineage.get("point") if bundle else None
-            if bundle and isinstance(point, Mapping) and not bundle.verify():
-                found[key_of(point)] = bundle.run_id
-    return found
+    return _points(in_folders(stores))
 
 
-def _opened(path: Path) -> Bundle | None:
-    try:
-        return open_bundle(path)
-    except GapscopeError:
-        return None  # the Runs page says what is wrong with it
+def _points(runs: Sequence[Bundle]) -> dict[str, str]:
+    told = ((run.lineage.get("point"), run) for run in runs)
+    return {key_of(point): run.run_id for point, run in told if isinstance(point, Mapping) and _sound(run)}
+
+
+def _sound(run: Bundle) -> bool:
+    return not run.verify()
 
 
 def latest(store: Path, points: Mapping[str, Any]) -> jobs.Job | None:

@@ -11,9 +11,10 @@ from dashboard.charts.style import NOISE_NOTE
 from dashboard.frame import escape
 from dashboard.metrics import SWEEP_NUMBERS
 from dashboard.sweeps.effects import effect
-from dashboard.sweeps.numbers import played, runs_of
+from dashboard.sweeps.numbers import played
 from dashboard.sweeps.plan import MOST_POINTS, point
 from dashboard.sweeps.steps import RULE, USUAL, steps
+from dashboard.sweeps.windows import other_window
 
 frame, store = widgets.frame("sensitivity"), widgets.store()
 begun = sweeping.start()
@@ -30,13 +31,15 @@ plan = [origin, *(step.point for step in found.steps)]
 if len(plan) > MOST_POINTS:
     st.error(f"These knobs make {len(plan)} points: expected at most {MOST_POINTS}; choose fewer knobs.")
     st.stop()
-sweeping.run(begun, plan, f"sensitivity of {begun.base.run_id.rpartition('-')[0]}", "sensitivity")
+known = sweeping.run(begun, plan, f"sensitivity of {begun.base.run_id.rpartition('-')[0]}", "sensitivity")
 
 scope, sides = sweeping.scope(frame), sweeping.sides(frame, begun)
-first, *others = played(store, runs_of(widgets.entries()), begun.base.run_id, begun.fit, plan, scope, [name])
+first, *others = played(store, known, begun.base.run_id, begun.fit, plan, scope, [name])
 measured, noise, apart = sweeping.beside(frame, begun, name)
 if apart:
     st.info(escape(apart))
+elif other := other_window(store, frame.measured.run_id, begun.base.run_id, plan):
+    st.warning(escape(other))
 target, base = measured.value if measured else None, first.value(name)
 unlike = any(side.regime for side in sides) and not frame.acknowledged
 if unlike:

@@ -11,8 +11,9 @@ from dashboard.charts.replays import sweeping, sweeps
 from dashboard.frame import escape
 from dashboard.jobs import what_if
 from dashboard.metrics import SWEEP_NUMBERS
-from dashboard.sweeps.numbers import played, runs_of
+from dashboard.sweeps.numbers import played
 from dashboard.sweeps.plan import parse_axis, points, usual
+from dashboard.sweeps.windows import other_window
 from engine.errors import GapscopeError
 
 frame, store = widgets.frame("sweep"), widgets.store()
@@ -33,7 +34,7 @@ except GapscopeError as error:
     st.error(escape(str(error)))
     st.stop()
 names = " x ".join(axis.knob for axis in axes)
-sweeping.run(begun, plan, f"sweep of {names} from {begun.base.run_id.rpartition('-')[0]}", "sweep")
+known = sweeping.run(begun, plan, f"sweep of {names} from {begun.base.run_id.rpartition('-')[0]}", "sweep")
 
 gates = contract.edit()
 with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -42,10 +43,12 @@ with st.container(horizontal=True, vertical_alignment="bottom"):
     tail = widgets.control("swp_tail", width=160)
 scope, sides = sweeping.scope(frame), sweeping.sides(frame, begun)
 wanted = list(dict.fromkeys((number, rate, tail)))
-found = played(store, runs_of(widgets.entries()), begun.base.run_id, begun.fit, plan, scope, wanted, gates)
+found = played(store, known, begun.base.run_id, begun.fit, plan, scope, wanted, gates)
 measured, noise, apart = sweeping.beside(frame, begun, number)
 if apart:
     st.info(escape(apart))
+elif other := other_window(store, frame.measured.run_id, begun.base.run_id, plan):
+    st.warning(escape(other))
 n = {frame.measured.run_id: measured.n if measured else None}
 table = sweeps.table(found, axes, scope, wanted, n)
 value = measured.value if measured else None

@@ -14,6 +14,7 @@ from dashboard.store import Store
 from dashboard.sweeps.effects import Effect, by_knob
 from dashboard.sweeps.numbers import Played, Scope, front
 from dashboard.sweeps.plan import Axis, shown
+from dashboard.sweeps.windows import other_window
 
 
 def sweep_text(
@@ -46,7 +47,10 @@ def sweep_text(
     markdown = form == "markdown"
     notes = [f"Measured {scope.measured}, points from {base}; {_words(scope)}."]
     notes += [f"Noise of {SWEEP_NUMBERS[name]}: {noise.words}." for name, (_, noise) in measured.items() if noise]
+    notes += [f"{_where(one, axes)}: {one.beside}." for one in found if one.run_id and one.beside]
     notes += [f"{_where(one, axes)}: {one.point.why}" for one in found if one.point.why]
+    if other := other_window(store, scope.measured, base, [one.point for one in found]):
+        notes.append(other)
     notes += [f"Front: no point has more {SWEEP_NUMBERS[of_front[0]]} and less {SWEEP_NUMBERS[of_front[1]]}."]
     return "\n".join([grid(head, rows, markdown), "", *notes])
 

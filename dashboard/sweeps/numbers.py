@@ -48,12 +48,23 @@ class Scope:
 
 @dataclass(frozen=True)
 class Played:
-    """A point with its run, where there is one, and the numbers of it that were asked for, by name."""
+    """A point with its run, where there is one, and the numbers of it that were asked for, by name.
+
+    ``made`` says whether its run was made as this point; else it is a replay that the point would only repeat.
+    """
 
     point: Point
     run_id: str | None
     numbers: Mapping[str, Number]
     gates: tuple[GateResult, ...] = ()
+    made: bool = True
+
+    @property
+    def beside(self) -> str:
+        """What is said beside it: why it has no run, or that its run was not made for it."""
+        if self.run_id is None:
+            return self.point.why or "not played yet"
+        return "" if self.made else "a replay of the store with the same knobs, trace and timing"
 
     def value(self, name: str) -> float | None:
         """A number of the point; None where it has no run or the number is undefined."""
@@ -86,13 +97,15 @@ def played(
     names: Sequence[str],
     gates: Sequence[Gate] = (),
 ) -> list[Played]:
-    """The points with their runs and numbers; ``known`` is what :func:`runs_of` found."""
+    """The points with their runs and numbers; ``known`` holds run ids by the keys of records."""
     found = []
     for point in points:
-        run_id = known.get(key_of(record_of(base, point.changes, fit)))
+        record = record_of(base, point.changes, fit)
+        run_id = known.get(key_of(record))
         numbers = {name: scope.of(store, run_id, name) for name in names} if run_id else {}
         judged = tuple(scope.judged(store, run_id, gates)) if run_id else ()
-        found.append(Played(point, run_id, numbers, judged))
+        made = run_id is None or store.bundle(run_id).lineage.get("point") == record
+        found.append(Played(point, run_id, numbers, judged, made))
     return found
 
 

@@ -236,6 +236,12 @@ def identity_of(result: ReplayResult, model: Mapping[str, Any] | None, about: Ab
     return identity
 
 
+def recorded_config(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The knobs that a replay with these ``values`` (every knob) has in its record."""
+    unused = _unused(values)
+    return {name: value for name, value in values.items() if name not in unused}
+
+
 def _unused(values: Mapping[str, Any]) -> frozenset[str]:
     """Knobs that change nothing in a replay with these, or that are younger than its format and not set."""
     silent = {name for name, value in values.items() if value == knob_table.BY_NAME[name].default} - NAMED_ALWAYS
@@ -451,7 +457,7 @@ def lineage_of(
     rests_on = [{"run_id": s["run_id"], "phases": s["phases"], "tables": s["tables"]} for s in fitted]
     learned = (result.timing.describe().get("correction") or {}).get("learned_on", ())
     rests_on += [source for source in learned if source not in rests_on]
-    config = {name: value for name, value in result.knobs.items() if name not in _unused(result.knobs)}
+    config = recorded_config(result.knobs)
     canonical = json.dumps(config, sort_keys=True, separators=(",", ":"))
     return replay_lineage(
         fitted_on=rests_on,

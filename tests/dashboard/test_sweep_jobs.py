@@ -28,6 +28,7 @@ from dashboard.store import Store
 from dashboard.sweeps.numbers import Scope, played, runs_of
 from dashboard.sweeps.plan import Axis, points
 from engine.bundle import find_bundle, list_bundles
+from engine.replay.again import compared
 from engine.stores import PROJECT
 
 SAMPLES = PROJECT / "sample_runs"
@@ -99,6 +100,41 @@ def test_a_sweep_is_one_job_of_ordinary_runs_that_are_found_again(store: Path, t
     assert first.run_id == done.run_ids[0]
     assert first.value("ttft.p90") is not None
     assert (missing.run_id, missing.value("ttft.p90"), missing.holds) == (None, None, None)
+
+
+def test_a_sweep_through_an_existing_replay_plays_one_fewer(store: Path, tmp_path: Path) -> None:
+    stores = [SAMPLES, store]
+    made = Player(base(), [], stores, store).play({**SHORT, "lanes": 3}, "by hand", lambda *_: None)
+    other = Player(base(), [], stores, store).play({**SHORT, "lanes": 3, "kv_blocks": 900}, "other", lambda *_: None)
+    asked = spec(store, 2, 3)["points"]
+    found = sweep.play(base(), asked, [], stores, store, said)
+    assert [(one["run_id"] == made, one["found"]) for one in found] == [(False, False), (True, True)]
+    assert {path.name for path in list_bundles(store)} == {made, other, found[0]["run_id"]}
+    # what it would have been is the same, table by table
+    (again,) = sweep.play(base(), asked[1:], [], [SAMPLES], tmp_path / "again", said)
+    assert compared(find_bundle([store], made), find_bundle([tmp_path / "again"], again["run_id"])).equal
+    done = work(jobs.submit(store, spec(store, 2, 3, 4)))
+    assert done.message == "3 of 3 points, 2 of them in the store before."
+    for name in ("requests.parquet", "passes.parquet"):  # one that is altered stands for nothing
+        (store / made / name).write_bytes((store / made / name).read_bytes() + b"x")
+    (last,) = sweep.play(base(), asked[1:], [], stores, store, said)
+    assert (last["found"], last["run_id"] != made) == (False, True)
+
+
+def test_the_base_point_is_the_run_that_is_swept(store: Path) -> None:
+    replay = find_bundle([SAMPLES], "ample8-predicted").run_id
+    (found,) = sweep.play(replay, [{}], [], [SAMPLES, store], store, said)
+    assert (found["run_id"], found["found"], store.exists()) == (replay, True, False)
+
+
+def test_a_replay_of_a_model_fitted_on_other_passes_is_played(store: Path) -> None:
+    stores, changes = [SAMPLES, store], {"duration_s": 4.0, "warmup_s": 1.0}
+    fit = [f"{base()}:warmup"]
+    made = Player(base(), fit, stores, store).play(changes, "by hand", lambda *_: None)
+    (same,) = sweep.play(base(), [changes], fit, stores, store, said)
+    assert (same["run_id"], same["found"]) == (made, True)
+    (other,) = sweep.play(base(), [changes], [f"{base()}:warmup,profile"], stores, store, said)
+    assert (other["run_id"] != made, other["found"]) == (True, False)
 
 
 def said(done: int, words: str, share: float) -> None:

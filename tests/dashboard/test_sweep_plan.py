@@ -22,6 +22,7 @@ from dashboard.sweeps.effects import by_knob, effect, of_gap
 from dashboard.sweeps.front import on_front
 from dashboard.sweeps.plan import MOST_POINTS, Axis, parse_axis, parse_changes, point, points, usual
 from dashboard.sweeps.steps import USUAL, Step, moved, steps
+from dashboard.sweeps.windows import told as windows_told
 from engine.errors import GapscopeError
 from engine.knobs import BY_NAME, KNOBS, defaults
 
@@ -309,3 +310,13 @@ def test_every_number_and_population_that_is_offered_makes_a_gate() -> None:
         assert contract.parse_gates(Row(number, "<=10%").text)
     for population in contract.POPULATIONS:
         assert contract.parse_gates(Row("ttft.mean", "<=10%", population).text)
+
+
+def test_windows_are_held_against_what_the_measured_run_says() -> None:
+    measured = {"duration_s": 150.0, "warmup_s": 20.0}
+    same = [measured | {"lanes": lanes, "grace_s": 5.0} for lanes in (4, 8)]  # nothing is known of the measured grace
+    assert windows_told(measured, same) == ""
+    assert windows_told(measured, [measured | {"duration_s": 150.01}]) == ""
+    said = windows_told(measured, [measured | {"warmup_s": warmup} for warmup in (5.0, 10.0, 20.0)])
+    assert "warmup_s 5 to 10 at some points (measured run: 20)" in said
+    assert "duration_s 0 (measured run: 150)" in windows_told(measured, [measured | {"duration_s": 0.0}])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from streamlit.testing.v1 import AppTest
 from test_pages import plain, words
 
 from dashboard import jobs
+from dashboard.charts.replays import joblist
 from dashboard.jobs import sweep, what_if
 from dashboard.jobs.playing import Player
 from dashboard.sweeps.plan import Axis, point, points
@@ -113,18 +115,56 @@ def test_two_knobs_are_a_grid(opened: Open, store: Path) -> None:
 
 
 def test_what_is_missing_is_played_as_one_job_with_an_estimate(opened: Open, store: Path) -> None:
-    query = {"swp_with": WITH, "swp_x": "lanes", "swp_x_at": "4,5,6"}
+    query = {"swp_with": WITH, "swp_x": "lanes", "swp_x_at": "4,5,6,7"}
+    app = opened(store, "sweep", **query)
+    stood = "4 points: 3 in the store (1 as a replay with the same knobs, trace and timing), 1 to play."
+    assert stood in plain(words(app))  # lanes=4 is a point, lanes=7 one of a sensitivity, lanes=6 a what-if
+    beside = {row["lanes"]: row["why"] for _, row in app.dataframe[-1].value.iterrows()}
+    again = "a replay of the store with the same knobs, trace and timing"
+    assert beside == {"4": "", "5": "not played yet", "6": again, "7": ""}
+    query["swp_x_at"] = "4,5,3"
     app = opened(store, "sweep", **query)
     assert "3 points: 1 in the store, 2 to play. Run time: about" in plain(words(app))
     app.button(key="run-sweep").click().run()
     (job,) = jobs.jobs_about(store, do="sweep")
-    assert [one["lanes"] for one in job.spec["points"]] == [4, 5, 6]
+    assert [one["lanes"] for one in job.spec["points"]] == [4, 5, 3]
     assert "2 points" in job.estimate["rests_on"]
     again = opened(store, "sweep", **query)  # a reload
     told = plain(" ".join(bar.proto.text for bar in again.get("progress")))
     assert "waiting for its turn · next, about" in told
     again.button(key=f"cancel-{job.id}").click().run()
     assert (job.folder / "cancel.json").exists()
+
+
+def test_points_of_a_running_sweep_are_drawn_as_they_end(opened: Open, store: Path) -> None:
+    query = {"swp_with": WITH, "swp_x": "lanes", "swp_x_at": "4,8,9,2"}
+    app = opened(store, "sweep", **query)
+    app.button(key="run-sweep").click().run()
+    (job,) = jobs.jobs_about(store, do="sweep")
+    progress = {"words": "point 4 of 4, lanes=2: 9 s simulated", "share": 0.8, "done": 3, "of": 4}
+    jobs.write_json(job.folder / "progress.json", progress)
+    jobs.write_json(job.folder / "worker.json", {"pid": os.getpid(), "start": jobs.start_ticks(os.getpid())})
+    assert joblist.complete(store, "sweep", base=job.spec["base"]) == 3
+    again = opened(store, "sweep", **query)  # a reload in the middle
+    assert not again.exception
+    assert trace(chart(again, "TTFT p90 along lanes"), "points of the sweep")["x"] == [4, 8, 9]
+    assert "point 4 of 4, lanes=2: 9 s simulated" in plain(" ".join(bar.proto.text for bar in again.get("progress")))
+    assert again.button(key="run-sweep").disabled  # it is being played
+    assert again.button(key=f"cancel-{job.id}")
+    jobs.write_json(job.folder / "made.json", {"run_ids": ["a", "b", "c"]})
+    jobs.write_json(job.folder / "canceled.json", {})
+    ended = opened(store, "sweep", **query)
+    assert "3 of 4 points were complete and stay" in plain(words(ended))
+    assert not ended.button(key="run-sweep").disabled
+
+
+def test_another_window_than_the_measured_one_is_said(opened: Open, store: Path) -> None:
+    query = {"swp_x": "duration_s", "swp_x_at": "30,150", "swp_with": ""}
+    said = plain(opened(store, "sweep", **query).warning[0].value)
+    assert "duration_s 30 at some points (measured run: 150)" in said
+    app = opened(store, "sensitivity", swp_with=WITH, sens_knobs=["lanes"])
+    assert "duration_s 30 (measured run: 150)" in plain(app.warning[0].value)
+    assert not opened(store, "sweep", swp_x="lanes", swp_x_at="4,8").warning
 
 
 @pytest.mark.parametrize(

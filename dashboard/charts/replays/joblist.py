@@ -26,10 +26,17 @@ WORDS = {
 Ended = Callable[[Job], None]
 
 
-def show(store: Path, does: str, ended: Ended | None = None, **about: str) -> None:
+def complete(store: Path, does: str, **about: str) -> int:
+    """How many of several runs such jobs under way have finished."""
+    under_way = (job for job in jobs.jobs_about(store, do=does, **about) if not job.final)
+    return sum(int(job.progress.get("done") or 0) for job in under_way)
+
+
+def show(store: Path, does: str, ended: Ended | None = None, drawn: int | None = None, **about: str) -> None:
     """The latest jobs of a kind, or those of them about something; while one is under way, twice a second.
 
     All that wait or run are listed, and the last few that ended. ``ended`` draws what came of a job that is done.
+    ``drawn`` is what :func:`complete` said before the page looked for runs: with the next one it is drawn again.
     """
     if problem := st.session_state.pop("_refused_job", ""):
         st.error(escape(problem))
@@ -37,17 +44,19 @@ def show(store: Path, does: str, ended: Ended | None = None, **about: str) -> No
     if not found:
         return
     if any(not job.final for job in found):
-        _watched(store, does, ended, about)
+        _watched(store, does, ended, drawn, about)
     else:
         _rows(store, found, ended)
 
 
 @st.fragment(run_every=0.5)
-def _watched(store: Path, does: str, ended: Ended | None, about: Mapping[str, str]) -> None:
+def _watched(store: Path, does: str, ended: Ended | None, drawn: int | None, about: Mapping[str, str]) -> None:
     found = jobs.jobs_about(store, do=does, **about)
     followed = st.session_state.get("_jobs") or ()
     if all(job.final for job in found) or any(job.final and job.id in followed for job in found):
         st.rerun()  # the whole page: it stops watching, and a run that is followed joins the pair bar
+    if drawn is not None and complete(store, does, **about) > drawn:
+        st.rerun()  # a run more is there to be drawn
     _rows(store, found, ended)
 
 

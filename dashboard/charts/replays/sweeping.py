@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,9 @@ from dashboard.compare.noise import Noise
 from dashboard.compare.numbers import Number
 from dashboard.frame import Frame, Side, escape
 from dashboard.jobs import estimate, sweep, what_if
+from dashboard.jobs.models import model_of
+from dashboard.jobs.playing import priced_by
+from dashboard.jobs.standing import Standing
 from dashboard.sweeps import numbers
 from dashboard.sweeps.numbers import Scope
 from dashboard.sweeps.plan import Point, key_of, parse_changes, record_of
@@ -61,11 +64,18 @@ def start() -> Start:
     return Start(base, fit, now, fixed)
 
 
-def run(begun: Start, points: Sequence[Point], title: str, kind: str) -> None:
-    """The plan in a line, the button that asks for the job, and the jobs around this run."""
-    store, roots, entries = widgets.store(), widgets.roots(), widgets.entries()
-    known = numbers.runs_of(entries)
+def run(begun: Start, points: Sequence[Point], title: str, kind: str) -> dict[str, str]:
+    """The plan in a line, the button that asks for the job, and the jobs around this run; the runs that points have.
+
+    These are ids by the keys of records, of runs that were made as points and of replays that points would only repeat.
+    """
+    store, roots = widgets.store(), widgets.roots()
+    drawn = joblist.complete(roots[-1], sweep.DOES, base=begun.base.run_id)
+    entries = widgets.entries()
+    made = numbers.runs_of(entries)
     keys = {key_of(record_of(begun.base.run_id, point.changes, begun.fit)): point for point in points if not point.why}
+    standing = _standing(begun, {key: point for key, point in keys.items() if key not in made})
+    known = made | standing
     missing = [point for key, point in keys.items() if key not in known]
     refused = sum(bool(point.why) for point in points)
     values = resolve(missing[0].changes, begun.now) if missing else begun.now
@@ -73,17 +83,51 @@ def run(begun: Start, points: Sequence[Point], title: str, kind: str) -> None:
         estimate.of_run(store, roots[-1], entries, begun.base, values, begun.now, len(missing)) if missing else None
     )
     with st.container(border=True, key="sweep-bar", horizontal=True, vertical_alignment="center"):
-        words = f"{len(keys)} points: {len(keys) - len(missing)} in the store, {len(missing)} to play"
+        words = f"{len(keys)} points: {len(keys) - len(missing)} in the store"
+        words += f" ({len(standing)} as a replay with the same knobs, trace and timing)" if standing else ""
+        words += f", {len(missing)} to play"
         words += f", {refused} contradict themselves" if refused else ""
         if missing:
             words += f". Run time: {f'about {expected.words}' if expected else 'no estimate'}"
         rests = f"Rests on {expected.rests_on}." if expected else ""
         st.markdown(f"{escape(words)}.", help=escape(rests) or None, width="stretch")
-        if st.button(f"Run the {kind}", type="primary", key="run-sweep", disabled=not missing):
-            spec = sweep.spec(begun.base.run_id, points, begun.fit, roots, title)
+        spec = sweep.spec(begun.base.run_id, points, begun.fit, roots, title)
+        asked = sweep.latest(roots[-1], spec)
+        idle = missing and (asked is None or asked.final)
+        if st.button(f"Run the {kind}", type="primary", key="run-sweep", disabled=not idle):
             jobs.submit(roots[-1], spec, estimate=expected.to_json() if expected else None)
             st.rerun()
-    joblist.show(roots[-1], sweep.DOES, base=begun.base.run_id)
+    joblist.show(roots[-1], sweep.DOES, drawn=drawn, base=begun.base.run_id)
+    return known
+
+
+def _standing(begun: Start, points: Mapping[str, Point]) -> dict[str, str]:
+    """Replays of the store that points would only repeat, by the keys of the points."""
+    store, roots = widgets.store(), widgets.roots()
+    replays = [entry.run_id for entry in widgets.entries() if entry.kind == "replay" and entry.state == "ok"]
+    asked = (begun.base.run_id, tuple(begun.fit))
+
+    def model(values: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        def make() -> Mapping[str, Any] | None:
+            return model_of(begun.base, roots, begun.fit, values)
+
+        found: Mapping[str, Any] | None = store.remember(("model of a what-if", *asked, priced_by(values)), make)
+        return found
+
+    def sound(run: Bundle) -> bool:
+        try:
+            return bool(store.bundle(run.run_id))
+        except GapscopeError:
+            return False
+
+    def find() -> dict[str, str]:
+        manifests = [store.catalog.manifest(run_id) for run_id in replays]
+        among = Standing(begun.base, roots, manifests, model, sound)
+        told = {key: among.find(point.changes) for key, point in points.items()}
+        return {key: run_id for key, run_id in told.items() if run_id}
+
+    found: dict[str, str] = store.remember(("standing", *asked, tuple(points), tuple(replays)), find)
+    return found
 
 
 def scope(frame: Frame) -> Scope:

@@ -42,7 +42,7 @@ def table(
             row[name] = shown(one.value(name), scope.key(name).unit)
             row[f"n_{name}"] = number.n if number else None
         row["contract"] = HOLDS[one.holds] + (f": {one.fails}" if one.fails else "")
-        row["why"] = one.point.why or ("" if one.run_id else "not played yet") or _whys(one, names)
+        row["why"] = "; ".join(filter(None, (one.beside, _whys(one, names) if one.run_id else "")))
         rows.append(row)
     columns = [Column(axis.knob, knob_label(axis.knob), pinned=True) for axis in axes]
     columns += [Column(name, label_of(name, scope), "%.5g") for name in names]
