@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from functools import partial
 from typing import Any
 
@@ -15,16 +14,10 @@ from dashboard.sharing.comment import Shown
 from dashboard.shell import heading, mark, panels
 from dashboard.shell.bar import pair_bar
 from dashboard.shell.sheet import STYLE
+from engine.collector import libraries_frozen
 from engine.errors import GapscopeError
 
 ABOUT = "gapscope: which part of the measured LLM serving path does this replay misrepresent?"
-
-
-@st.cache_resource(show_spinner=False)
-def _freeze() -> None:
-    """Take the libraries out of the garbage collector's sight: Streamlit collects after every run of this script."""
-    gc.collect()
-    gc.freeze()
 
 
 def main() -> None:
@@ -36,7 +29,7 @@ def main() -> None:
         initial_sidebar_state=210,
         menu_items={"about": ABOUT},
     )
-    _freeze()
+    libraries_frozen()  # Streamlit collects after every run of this script
     st.html(STYLE)
     st.logo(mark.logo(), size="small")
     require_login()

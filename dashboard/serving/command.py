@@ -100,7 +100,6 @@ def run_serve(arguments: argparse.Namespace) -> int:
     require_servable(binding, stores)
     roots = [str(root.resolve()) for root in stores]
     environment = {**os.environ, STORES: os.pathsep.join(roots), VARIABLE: to_environment(binding)}
-    print(f"gapscope: {binding.words()} (Ctrl-C stops it)", flush=True)
     os.chdir(PROJECT)
     command = serve_command()
     os.execve(command[0], command, environment)

@@ -1,11 +1,16 @@
-"""The server that ``gapscope serve`` becomes: Streamlit behind the guard, as the binding in the environment says."""
+"""The server that ``gapscope serve`` becomes: Streamlit behind the guard, as the binding in the environment says.
+
+What the first page of any server needs is done before it says that it listens: its libraries, and the catalogue.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import re
+from contextlib import suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import streamlit
@@ -13,11 +18,14 @@ from starlette.middleware import Middleware
 from streamlit import runtime
 from streamlit.starlette import App
 
+from dashboard import app, pairs, widgets
 from dashboard.serving.binding import from_environment
 from dashboard.serving.guard import Guard, content_policy
 from dashboard.serving.password import kept_hash
+from engine.collector import libraries_frozen
+from engine.errors import GapscopeError
 
-ENTRY = Path(__file__).resolve().parents[1] / "app.py"
+ENTRY = Path(app.__file__)
 _INLINE = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 
 
@@ -36,12 +44,30 @@ def held_bytes() -> int:
     return sum(int(one.byte_length) for family in stats.values() for one in family)
 
 
+def open_store() -> None:
+    """Look at the runs of the store, and begin to read those that open first: their digests may take seconds."""
+    store = widgets.store()
+    entries = store.catalogue()
+    libraries_frozen()
+
+    def read() -> None:
+        with suppress(GapscopeError):  # the page that shows such a run says what is wrong with it
+            measured = pairs.default_measured(store, entries)
+            for run_id in (measured, *pairs.default_replays(store, measured, entries)):
+                store.tables(run_id)
+
+    Thread(target=read, name="the pair that opens first", daemon=True).start()
+
+
 def main() -> None:
     """Serve until stopped."""
     binding = from_environment()
     assert binding is not None, "gapscope serve starts this"
     password_hash = kept_hash(binding.password_file) if binding.login == "password" else ""
     policy = content_policy(shell_scripts())
+    with suppress(GapscopeError):  # a store that cannot be read: every page says so
+        open_store()
+    print(f"gapscope: {binding.words()} (Ctrl-C stops it)", flush=True)
     guard = Middleware(Guard, binding, password_hash=password_hash, policy=policy, held_bytes=held_bytes)
     App(ENTRY, middleware=[guard]).run(
         config={
