@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from engine.errors import GapscopeError
 from engine.recording.server.fpm import FpmRecorder
 from engine.recording.server.kv_events import KvEventRecorder
 from engine.recording.server.listener import Listener
 
 KV_RAW, FPM_RAW = "kv_raw-{}.jsonl", "fpm_raw-{}.jsonl"
 """Names of what is written, by number of the address."""
+CONNECTED_WITHIN_S = 10.0
+LOOK_EVERY_S = 0.1
 
 
 @dataclass(frozen=True)
@@ -42,9 +47,32 @@ class Listening:
         ]
 
     def __enter__(self) -> Listening:
-        for listener in self._listeners:
-            listener.start()
+        for number, listener in enumerate(self._listeners):
+            try:
+                listener.start()
+            except GapscopeError:
+                for started in self._listeners[:number]:
+                    started.stop()
+                raise
         return self
+
+    async def connected(self) -> None:
+        """Wait until each publisher is there and knows what is subscribed: what it sent before nobody hears.
+
+        Raises:
+            GapscopeError: one is not for :data:`CONNECTED_WITHIN_S`.
+        """
+        until = time.monotonic() + CONNECTED_WITHIN_S
+        for listener in self._listeners:
+            while not listener.connected.is_set():
+                if time.monotonic() > until:
+                    other = "without --bind" if listener.bind else "with --bind, if the engine connects to it"
+                    raise GapscopeError(
+                        f"Nobody publishes at {listener.endpoint}: expected the address at which the engine does "
+                        f"({other}). Nothing of the load was sent."
+                    )
+                await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(LOOK_EVERY_S if self._listeners else 0)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -172,6 +172,7 @@ async def _record(
         else:
             await asking.try_out(source)
         with Listening(folder, plan.published) as listening:
+            await listening.connected()
             reset = False if plan.keep_cache else await reset_cache(http, endpoint)
             own = plan.knobs["arrivals"] != "concurrency"
             prompts = ChatPrompts(source) if plan.chat else TokenPrompts(source, own)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from socket import create_server
 from typing import Any
 
 import msgpack
@@ -16,6 +18,8 @@ import pytest
 from engine.cli.recording_listen import add_listen
 from engine.errors import GapscopeError
 from engine.importers.fpm.records import is_record
+from engine.recording import listeners
+from engine.recording.listeners import Listening, Published
 from engine.recording.server.fpm import FpmRecorder
 from engine.recording.server.kv_events import KvEventRecorder
 from engine.recording.server.listener import Listener
@@ -333,6 +337,47 @@ def test_what_is_missing_is_asked_for_again(tmp_path: Path, socket_of: Callable[
         ("end",),
     ]
     assert (ledger.replayed, ledger.lost_messages, ledger.gaps) == (2, 1, 1)
+
+
+def free_address() -> str:
+    with create_server(("127.0.0.1", 0)) as taken:
+        return f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("bind", [True, False])
+def test_a_load_begins_once_the_publisher_is_heard(tmp_path: Path, socket_of: Callable[[int], Any], bind: bool) -> None:
+    """The very first message is heard, though a publisher that connects tries only now and then."""
+    publisher = socket_of(zmq.PUB)
+    address = free_address()
+    if not bind:
+        publisher.bind(address)
+    published = Published((address,), bind=bind)
+
+    async def heard() -> None:
+        with Listening(tmp_path, published) as listening:
+            if bind:
+                publisher.connect(address)
+            await listening.connected()
+            publisher.send_multipart(message(0, kv_batch(0)))
+            await asyncio.sleep(0.3)
+
+    asyncio.run(heard())
+    assert [row["seq"] for row in rows_in(tmp_path / "kv_raw-0.jsonl") if {"seq", "events"} <= row.keys()] == [0]
+
+
+@pytest.mark.parametrize(("bind", "words"), [(True, "without --bind"), (False, "with --bind, if the engine connects")])
+def test_a_load_without_a_publisher_does_not_begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bind: bool, words: str
+) -> None:
+    monkeypatch.setattr(listeners, "CONNECTED_WITHIN_S", 0.2)
+    address = free_address()
+
+    async def waited() -> None:
+        with Listening(tmp_path, Published((address,), bind=bind)) as listening:
+            await listening.connected()
+
+    with pytest.raises(GapscopeError, match=f"Nobody publishes at {address}: .*{words}"):
+        asyncio.run(waited())
 
 
 def test_an_address_in_use_is_said_in_a_sentence(tmp_path: Path, socket_of: Callable[[int], Any]) -> None:

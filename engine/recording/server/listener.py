@@ -34,11 +34,14 @@ class Listener:
         self.endpoint, self.path, self.topic = endpoint, path, topic
         self.bind = "*" in endpoint if bind is None else bind
         self.ledger = Ledger()
+        self.connected = threading.Event()
+        """Set once a publisher is there: what one sent before nobody hears."""
         self._sequences: dict[Any, Sequence] = {}
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._file: IO[bytes] | None = None
         self._socket: Any = None
+        self._monitor: Any = None
         self._failed: str | None = None
 
     # -- what a subclass says
@@ -165,10 +168,11 @@ class Listener:
         self._socket.setsockopt(zmq.RCVHWM, 0)  # a message that waits here is not lost
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt_string(zmq.SUBSCRIBE, self.topic)
+        self._monitor = self._socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         try:
             (self._socket.bind if self.bind else self._socket.connect)(self.endpoint)
         except zmq.ZMQError as error:
-            self._socket.close()
+            self._close_socket()
             how = "bound" if self.bind else "connected to"
             raise GapscopeError(
                 f"{self.endpoint} cannot be {how}: {error.strerror}; expected an address like tcp://127.0.0.1:5557, "
@@ -178,7 +182,7 @@ class Listener:
         try:
             self.open()
         except GapscopeError:
-            self._socket.close()
+            self._close_socket()
             raise
         self._thread = threading.Thread(target=self._run, daemon=True, name=type(self).__name__)
         self._thread.start()
@@ -191,10 +195,16 @@ class Listener:
         except OSError as error:
             self._failed = f"{self.path} cannot be written: {error.strerror or error}"
         finally:
-            self._socket.close()
+            self._close_socket()
+
+    def _close_socket(self) -> None:
+        self._socket.disable_monitor()
+        self._socket.close()
 
     def _drain(self, wait_ms: int) -> None:
         """Everything that is there, after waiting for the first."""
+        if not self.connected.is_set() and self._monitor.poll(0):
+            self.connected.set()
         while self._socket.poll(wait_ms):
             self.take(self._socket.recv_multipart(), time.monotonic_ns())
             wait_ms = 0
