@@ -31,7 +31,8 @@ def pair_bar(page: str) -> DeltaGenerator | None:
     asked_m = st.session_state.get("m") or (st.query_params.get("m") or first)
     asked_r = st.session_state.get("r", st.query_params.get_all("r"))
     measured_options = _with_absent(known, [asked_m])
-    replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], asked_r)
+    linked = st.query_params.get_all("r")  # after Back, that of another measured run: a run that is no choice is lost
+    replay_options = _with_absent([run_id for run_id in known if run_id != asked_m], [*asked_r, *linked])
     with st.container(key="pairbar", gap="xsmall"):
         left, pin, right, keep = st.columns([2.25, 0.75, 6.1, 0.9], vertical_alignment="bottom", gap="xsmall")
         with pin:
@@ -83,7 +84,7 @@ def pair_bar(page: str) -> DeltaGenerator | None:
 
 
 def _with_absent(known: list[str], asked: Sequence[str]) -> list[str]:
-    return known + [run_id for run_id in asked if run_id and run_id not in known]
+    return known + [run_id for run_id in dict.fromkeys(asked) if run_id and run_id not in known]
 
 
 def _swap() -> None:

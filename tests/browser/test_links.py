@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from driving import chosen, go, opened, settle, turn_to
+from driving import chosen, go, opened, query, settle, turn_to
 
 from dashboard.view import View
 
@@ -75,6 +75,25 @@ def test_the_permalink_opens_the_same_view_elsewhere(
     with opened(browser, server) as elsewhere:
         go(elsewhere, link)
         assert "E2E" in chosen(elsewhere, "metric")
+
+
+def test_back_after_a_swap_restores_every_candidate(page: Any, server: str, pair: tuple[str, str]) -> None:
+    go(page, View("cohort", {"m": pair[0], "r": [pair[1]]}).link(server))
+    page.get_by_role("button", name="Repeat").click()
+    page.wait_for_url(lambda url: url.count("r=") == 2)
+    settle(page)
+    _, repeat = query(page)["r"]
+    page.get_by_role("button", name="Swap").click()
+    page.wait_for_url(lambda url: parse_qs(urlsplit(url).query)["r"][0] == pair[0])
+    settle(page)
+    for _ in range(2):  # a swap is of two values, so it takes two steps
+        page.go_back()
+        settle(page)
+    assert chosen(page, "m") == pair[0]
+    assert query(page)["r"] == [pair[1], repeat]
+    shown = page.locator(".st-key-r").inner_text()
+    assert pair[1] in shown
+    assert repeat in shown
 
 
 def test_an_absent_run_is_named_with_its_digest(page: Any, server: str) -> None:
