@@ -19,6 +19,8 @@ from dashboard.samples import Sample
 Figure = dict[str, Any]
 ROW_GAP, BARE_ROW_GAP = 84, 56
 """Pixels between rows of panels, with and without titles of their x axes."""
+HEAD = 24
+"""Pixels above the first row of panels: its titles stand there, below the legend, however high that becomes."""
 LOG_TICKS = [digit * 10.0**power for power in range(-3, 9) for digit in (1, 2, 5)]
 
 
@@ -394,12 +396,13 @@ def small_multiples(
     named: set[str] = set()
     # Between rows: the ticks of one row, the title of its axis where it has one, and the title of the next panel.
     named_axes = any(figure["layout"]["xaxis"]["title"]["text"] for _, figure in panels)
-    gap_x, gap_y = gap, (ROW_GAP if named_axes else BARE_ROW_GAP) / (height * rows)
-    wide, tall = (1 - gap_x * (columns - 1)) / columns, (1 - gap_y * (rows - 1)) / max(rows, 1)
+    whole = height * rows + HEAD
+    gap_x, gap_y, head = gap, (ROW_GAP if named_axes else BARE_ROW_GAP) / whole, HEAD / whole
+    wide, tall = (1 - gap_x * (columns - 1)) / columns, (1 - head - gap_y * (rows - 1)) / max(rows, 1)
     for index, (title, figure) in enumerate(panels):
         row, column = divmod(index, columns)
         suffix = "" if index == 0 else str(index + 1)
-        left, top = column * (wide + gap_x), 1 - row * (tall + gap_y)
+        left, top = column * (wide + gap_x), 1 - head - row * (tall + gap_y)
         for trace in figure["data"]:
             shown = trace.get("name", "") not in named
             named.add(trace.get("name", ""))
@@ -438,8 +441,8 @@ def small_multiples(
     layout |= {
         "annotations": notes,
         "height": height * rows + 60,
-        "margin": {"l": 8, "r": 12, "t": 58, "b": 8},
-        "legend": {"orientation": "h", "x": 0, "y": 1 + 26 / (height * rows), "yanchor": "bottom"},
+        "margin": {"l": 8, "r": 12, "t": 34, "b": 8},
+        "legend": {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"},
         "showlegend": True,
         "hovermode": "closest",
     }

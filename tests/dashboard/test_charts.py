@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import numpy as np
 import plotly.graph_objects as go
@@ -88,6 +89,21 @@ def test_small_multiples_are_one_figure_with_one_legend() -> None:
     assert [trace["showlegend"] for trace in figure["data"]] == [True, True] + [False] * 6
     assert {trace["xaxis"] for trace in figure["data"]} == {"x", "x2", "x3", "x4"}
     go.Figure(figure)
+
+
+def test_a_legend_of_any_height_stands_above_the_titles_of_its_panels() -> None:
+    x = np.arange(5.0)
+    panel = figures.lines([Series(role, role.name, x, x) for role in style.ROLES], Axis("s"), Axis("ms"))
+    for count, columns in ((3, 3), (6, 3), (5, 1)):
+        layout = figures.small_multiples([("title", panel)] * count, columns=columns, height=200)["layout"]
+        plot = layout["height"] - layout["margin"]["t"] - layout["margin"]["b"]
+        assert (layout["legend"]["y"], layout["legend"]["yanchor"]) == (1, "bottom")  # its lower edge: it grows upwards
+        tops = [note["y"] + 18 / plot for note in layout["annotations"]]  # words of 13 pixels on the top of their panel
+        assert max(tops) <= 1
+        ends = sorted({tuple(axis["domain"]) for name, axis in layout.items() if name.startswith("yaxis")})
+        assert ends[0][0] == pytest.approx(0.0, abs=1e-9)
+        assert all(low < high for low, high in ends)
+        assert all(left[1] < right[0] for left, right in pairwise(ends))
 
 
 def test_a_gantt_is_one_trace_per_side_with_a_break_after_each_span() -> None:
