@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -221,6 +221,25 @@ def _kept(folder: Path, spec: Mapping[str, Any]) -> str:
     if made and spec.get("do") == "sweep":
         return f"{len(made)} of {len(spec['points'])} points were complete and stay"
     return f"what was complete stays: {', '.join(made)}" if made else "nothing was written"
+
+
+def several(noun: str, parts: Sequence[Mapping[str, Any]], words: Sequence[str], **told: Any) -> dict[str, Any]:
+    """The result of a job that makes several runs; what is lacking is worth another try.
+
+    Args:
+        noun: what the parts are called.
+        parts: each with its ``run_id`` or None, ``why`` there is none, and whether it was ``found`` in the store.
+        words: what each is, for the sentence on what is lacking.
+        told: what else the result holds.
+    """
+    lacking = [f"{name}: {part['why']}" for name, part in zip(words, parts, strict=True) if not part["run_id"]]
+    stood = sum(bool(part["found"]) for part in parts)
+    kept = f", {stood} of them in the store before" if stood else ""
+    return told | {
+        "run_ids": [part["run_id"] for part in parts if part["run_id"]],
+        "again": bool(lacking),
+        "message": f"{len(parts) - len(lacking)} of {len(parts)} {noun}{kept}. {' '.join(lacking)}".strip(),
+    }
 
 
 def log_tail(folder: Path, lines: int = 4) -> str:

@@ -46,16 +46,7 @@ def run(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any]:
 
     stores = [Path(text) for text in spec["stores"]]
     found = play(spec["base"], spec["points"], spec.get("fit") or (), stores, store, told, made)
-    lacking = [one for one in found if not one["run_id"]]
-    why = " ".join(f"{said(one['changes'])}: {one['why']}" for one in lacking)
-    stood = sum(one["found"] for one in found)
-    kept = f", {stood} of them in the store before" if stood else ""
-    return {
-        "run_ids": [one["run_id"] for one in found if one["run_id"]],
-        "points": found,
-        "again": bool(lacking),
-        "message": f"{len(found) - len(lacking)} of {len(found)} points{kept}. {why}".strip(),
-    }
+    return jobs.several("points", found, [said(one["changes"]) for one in found], points=found)
 
 
 def play(

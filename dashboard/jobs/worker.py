@@ -140,16 +140,8 @@ def _ladder(folder: Path, spec: Mapping[str, Any], store: Path) -> dict[str, Any
         jobs.write_json(folder / "progress.json", {"words": words, "share": share})
 
     found = build_ladder(measured, base, stores=stores, store=store, progress=progress, cancel=None)
-    rungs = [{"rung": rung.number, "run_id": rung.run_id, "why": rung.why} for rung in found.rungs]
-    lacking = [rung for rung in rungs if not rung["run_id"]]
-    built = f"{len(rungs) - len(lacking)} of {len(rungs)} rungs"
-    why = " ".join(f"Rung {rung['rung']}: {rung['why']}" for rung in lacking)
-    return {
-        "run_ids": [rung["run_id"] for rung in rungs if rung["run_id"]],
-        "rungs": rungs,
-        "again": bool(lacking),
-        "message": f"{built}. {why}".strip(),
-    }
+    rungs = [{"rung": rung.number, "run_id": rung.run_id, "why": rung.why, "found": rung.found} for rung in found.rungs]
+    return jobs.several("rungs", rungs, [f"Rung {rung.number}" for rung in found.rungs], rungs=rungs)
 
 
 def _forget_upload(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from engine import knobs as knob_table
-from engine.bundle import Bundle, BundleWriter, measured_runs
+from engine.bundle import Bundle, BundleWriter, list_bundles, measured_runs, open_bundle
 from engine.errors import GapscopeError, UnwritableStore
 from engine.ladder.layers import Layers, Pair
 from engine.ladder.rungs import BUILT, PARITY_RUNG, RUNGS
@@ -25,6 +25,7 @@ from engine.parity import (
 )
 from engine.replay import Canceled, simulate, write
 from engine.replay.counterfactual import Counterfactual
+from engine.replay.identity import package_version
 from engine.replay.loop import server_config
 from engine.serving.composed import ComposedServer
 from engine.timing import build_timing
@@ -39,11 +40,12 @@ Progress = Callable[[float, str], None]
 
 @dataclass(frozen=True, slots=True)
 class BuiltRung:
-    """A rung and the replay that it is, or a sentence on why there is none."""
+    """A rung and the replay that it is, or a sentence on why there is none; ``found`` where the store had it before."""
 
     number: int
     run_id: str | None
     why: str = ""
+    found: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def build_ladder(
     """Build every rung that can be built between the prediction ``base`` and the run that it predicts.
 
     A rung that cannot be built is skipped with a sentence; those after it do without that layer. Building a ladder
-    again gives the same runs.
+    again gives the same runs, so one that lies in the folder already, intact and made by this version, is not built.
 
     Args:
         measured: the measured run.
@@ -103,11 +105,15 @@ class _Builder:
     cancel: Callable[[], bool] | None
 
     def build(self) -> Iterator[BuiltRung]:
+        before = self._before()
         for number, layers, why in self.pair.rungs():
             if layers is None:
                 yield BuiltRung(number, None, why)
                 continue
             self._report(number, 0.0)
+            if standing := next((run for run in before if _is_rung(run, number, layers)), None):
+                yield BuiltRung(number, standing.run_id, found=True)
+                continue
             try:
                 make = self._copy if self.pair.is_base(layers) else self._replay
                 yield BuiltRung(number, make(number, layers))
@@ -115,6 +121,21 @@ class _Builder:
                 raise
             except GapscopeError as error:
                 yield BuiltRung(number, None, str(error))
+
+    def _before(self) -> list[Bundle]:
+        """Rungs of this ladder that the folder holds already, made by this version of the program."""
+        ends = {"measured": self.pair.measured.run_id, "base": self.pair.base.run_id}
+        found = []
+        for path in list_bundles(self.store) if self.store.is_dir() else ():
+            try:
+                run = open_bundle(path)
+            except GapscopeError:
+                continue
+            told = run.lineage.get("ladder") or {}
+            own = {name: told.get(name) for name in ends} == ends
+            if own and run.identity.value("client", "version") == package_version():
+                found.append(run)
+        return found
 
     def _copy(self, number: int, layers: Layers) -> str:
         """The rung that takes nothing but what the base had already: the same replay, with a lineage of its own."""
@@ -228,3 +249,9 @@ def _share(now_ns: int, values: Mapping[str, Any]) -> float:
     """Share of a replay that is done; half, where nothing says when it ends."""
     before, during = values["warmup_s"], values["duration_s"] + values["grace_s"]
     return min(1.0, (now_ns / 1e9 + before) / (before + during)) if values["duration_s"] else 0.5
+
+
+def _is_rung(run: Bundle, number: int, layers: Layers) -> bool:
+    """Whether an intact run is this rung and takes the same from the measurement."""
+    told = run.lineage.get("ladder") or {}
+    return run.lineage.get("rung") == number and told.get("taken") == list(layers.taken) and not run.verify()

@@ -198,7 +198,17 @@ def test_a_ladder_becomes_its_rungs_and_asking_again_is_the_same_job(store: Path
     assert ladder_jobs.latest(store, asked.spec["measured"], "other-0123456789ab") is None
     for file in (store / done.run_ids[2]).iterdir():
         file.unlink()
-    assert jobs.submit(store, ladder_spec(store)).state == "waiting"  # a rung is gone
+    asked = jobs.submit(store, ladder_spec(store))
+    assert asked.state == "waiting"  # a rung is gone
+    table = store / done.run_ids[1] / "requests.parquet"
+    table.write_bytes(table.read_bytes() + b"x")  # and one is altered
+    kept = [done.run_ids[at] for at in (0, 3, 4)]
+    sealed = [(store / run_id / "run.json").stat().st_mtime_ns for run_id in kept]
+    again = work(asked)
+    assert again.message == "5 of 5 rungs, 3 of them in the store before."
+    assert [find_bundle([store], run_id).verify() for run_id in again.run_ids] == [[]] * 5
+    assert [again.run_ids[at] for at in (0, 3, 4)] == kept
+    assert [(store / run_id / "run.json").stat().st_mtime_ns for run_id in kept] == sealed
 
 
 def test_a_ladder_that_is_canceled_leaves_whole_rungs_only(store: Path) -> None:
