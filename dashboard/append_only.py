@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
@@ -47,6 +47,17 @@ class BadLine:
 
     def __str__(self) -> str:
         return f"{self.store}/{self.file} line {self.line}: {self.reason}"
+
+
+class Named(Protocol):
+    """What such a file keeps: it has an id, and may have a name."""
+
+    @property
+    def id(self) -> str:
+        """Its id."""
+
+
+Kept = TypeVar("Kept", bound=Named)
 
 
 def bad_lines(bad: Sequence[BadLine], whole: str, most: int = 5) -> str:
@@ -115,6 +126,23 @@ def append(file: FileIO, row: Mapping[str, str]) -> None:
         file.truncate(size)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     os.fsync(file.fileno())
+
+
+def only(known: Iterable[Kept], ref: str, noun: str, command: str) -> Kept:
+    """What has this name or id, or the only one whose id begins so; ``noun`` and ``command`` say what it is.
+
+    Raises:
+        GapscopeError: there is none, or several.
+    """
+    every, ref = list(known), ref.strip()
+    found = [one for one in every if ref and ref in (one.id, getattr(one, "name", None))]
+    found = found or [one for one in every if ref and one.id.startswith(ref)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        fitting = ", ".join(one.id for one in found)
+        raise GapscopeError(f"{noun.capitalize()} {ref!r} may be {fitting}: give more of it.")
+    raise GapscopeError(f"No {noun} {ref!r}: `gapscope {command} list` shows those of these stores.")
 
 
 def text_of(name: str, value: str, most: int) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import orjson
 
-from dashboard.append_only import CUT_OFF, BadLine, append, distinct, iso, lines, locked, text_of
+from dashboard.append_only import CUT_OFF, BadLine, append, distinct, iso, lines, locked, only, text_of
 from dashboard.hypotheses.rules import (
     LAYERS,
     MOST_CHARACTERS,
@@ -50,12 +50,7 @@ class Book:
         Raises:
             GapscopeError: there is none, or several.
         """
-        found = [one for one in self.hypotheses.values() if ref and one.id.startswith(ref)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise GapscopeError(f"{ref!r} is the beginning of {', '.join(one.id for one in found)}: give more of it.")
-        raise GapscopeError(f"No hypothesis {ref!r}: `gapscope hypothesis list` shows those of these stores.")
+        return only(self.hypotheses.values(), ref, "hypothesis", "hypothesis")
 
 
 def read(stores: Sequence[Path]) -> Book:

@@ -25,6 +25,7 @@ from dashboard.append_only import (
     iso,
     lines,
     locked,
+    only,
     text_of,
 )
 from dashboard.view import View, from_link, saved_view
@@ -82,14 +83,7 @@ class Views:
         Raises:
             GapscopeError: there is none, or several.
         """
-        ref = ref.strip()
-        named = [one for one in self.views if one.name == ref]
-        found = named or [one for one in self.views if ref and one.id.startswith(ref)]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise GapscopeError(f"{ref!r} fits the saved views {', '.join(one.id for one in found)}: give the id.")
-        raise GapscopeError(f"No saved view {ref!r}: `gapscope views list` shows those of these stores.")
+        return only(self.views, ref, "saved view", "views")
 
 
 def read(stores: Sequence[Path]) -> Views:
