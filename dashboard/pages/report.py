@@ -6,8 +6,9 @@ import streamlit as st
 
 from dashboard import widgets
 from dashboard.charts import report
+from dashboard.charts.comparison import contract, verdict
 from dashboard.charts.draw import draw
-from dashboard.compare.contract import parse_gates
+from dashboard.compare import compare
 from dashboard.frame import escape
 from dashboard.report import as_markdown, gather
 from dashboard.report.gather import command
@@ -18,8 +19,7 @@ if not frame.replays:
     st.stop()
 widgets.need_requests(frame)
 
-contract = widgets.control("gates", placeholder="e.g. ttft.mean<=10%  tpot.mean<=10%  ttft.p90<=15%")
-gates = parse_gates(contract)
+gates = contract.edit()
 st.markdown(
     "Verdict, contract, identity, cohort, numbers, percentiles, passes, coverage, cache, boundaries and limits of the "
     "runs above, made by the functions of the pages. The HTML opens from disk without a network and prints."
@@ -42,7 +42,11 @@ with st.container(horizontal=True):
 st.caption("The same bytes from the command line, wherever these runs lie:")
 st.code(command(frame, [gate.text for gate in gates]), None, wrap_lines=True)  # colours of a shell are too pale
 
-draw(frame, "claims", "What the report says first", report.claims(store, frame, contract))
+draw(frame, "claims", "What the report says first", report.claims(store, frame, " ".join(gate.text for gate in gates)))
+if gates:
+    scope = (frame.population, frame.estimator, frame.window, gates)
+    told = [(side, compare(store, frame.measured.run_id, side.run_id, *scope)) for side in frame.replays]
+    draw(frame, "gates", f"Acceptance contract: {verdict.held_by(told)}", verdict.gate_table(told))
 with st.expander("Preview", on_change="rerun", key="preview") as preview:
     if preview.open:
         found = gather(store, frame, gates)

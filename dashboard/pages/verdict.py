@@ -9,7 +9,6 @@ from dashboard.charts.draw import draw
 from dashboard.charts.panel.copying import copy_button
 from dashboard.charts.style import NOISE_NOTE
 from dashboard.compare import compare
-from dashboard.compare.claim import gates_hold
 from dashboard.compare.nearest import nearest_claim
 from dashboard.frame import escape
 from dashboard.metrics import headline_numbers
@@ -78,11 +77,7 @@ if frame.like_for_like:
         )
 
 if gates:
-    held = "; ".join(
-        gates_hold(comparison.gates) + (f" for {side.role.name}" if len(found) > 1 else "")
-        for side, comparison in found
-    )
-    draw(frame, "gates", f"Acceptance contract: {held}", verdict.gate_table(found))
+    draw(frame, "gates", f"Acceptance contract: {verdict.held_by(found)}", verdict.gate_table(found))
 draw(
     frame,
     "numbers",

@@ -11,6 +11,7 @@ from dashboard.charts import figures, style
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row
+from dashboard.compare.claim import gates_hold
 from dashboard.frame import Frame, Side
 
 
@@ -131,6 +132,13 @@ def consistency(frame: Frame, found: Sequence[tuple[Side, Comparison]]) -> Answe
             Column("note", "Beside the count", width=330),
         ],
         definition="Fixed-window throughput times mean E2E. Lanes hold think time, so they exceed requests in flight.",
+    )
+
+
+def held_by(found: Sequence[tuple[Side, Comparison]]) -> str:
+    """How many gates hold, for every candidate."""
+    return "; ".join(
+        gates_hold(one.gates) + (f" for {side.role.name}" if len(found) > 1 else "") for side, one in found
     )
 
 

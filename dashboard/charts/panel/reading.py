@@ -126,6 +126,10 @@ READING: dict[tuple[str, str], str] = {
     ("report", "claims"): (
         "The bounded claim on each candidate as the report will begin with it. Read it before any number."
     ),
+    (
+        "report",
+        "gates",
+    ): "A row per gate of your contract, as the report holds it: the limit, what was found, and whether it holds.",
     ("report", "sections"): "A row per chart and table of the report, with the rows it holds, or why one is empty.",
     ("passes", "classes"): (
         "How many passes of each class there were and how much time they took. A side with as many passes and more "
