@@ -176,17 +176,21 @@ def _of_members(store: Store, run_id: str, metric: Metric, population: Populatio
     )
 
     def choose() -> Sample:
-        whole: _Whole = store.remember(("whole", run_id, metric.name), lambda: _find_whole(store, run_id, metric))
+        whole: _Whole = store.remember(
+            ("whole", run_id, metric.name), lambda: _find_whole(store, run_id, metric), runs=(run_id,)
+        )
         if whole.not_recorded:
             return Sample(np.empty(0), np.empty(0, np.int64), 0, whole.sql, whole.not_recorded)
         chosen = members.belongs[whole.requests]
         defined = len(whole.values)
-        values, lanes = whole.values[chosen[:defined]], whole.lanes[:defined][chosen[:defined]]
+        values = whole.values[chosen[:defined]].astype(np.float64, copy=False) * metric.scale
+        lanes = whole.lanes[:defined][chosen[:defined]]
         for array in (values, lanes):
             array.flags.writeable = False
         return Sample(values, lanes, int(chosen[defined:].sum()), whole.sql, of=members.of)
 
-    made: Sample = store.remember(("sample", run_id, metric.name, members.of), choose, runs=(run_id,))
+    # Of a large run the values of all requests lie in a file: choosing out of them costs less than another file.
+    made: Sample = store.remember(("sample", run_id, metric.name, members.of), choose)
     return replace(made, sql=f"{members.sql}\n\n{made.sql}")
 
 
@@ -209,12 +213,12 @@ def _find_members(store: Store, run_id: str, population: Population) -> _Members
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Whole:
-    """Every value of a run's successful requests, sorted, with the lane and the number of its request.
+    """Every value of a run's successful requests as it is stored, sorted, with the lane and the number of its request.
 
     ``requests`` and ``lanes`` go on with those of the undefined values.
     """
 
-    values: Floats
+    values: Floats | Ints
     lanes: Ints
     requests: Ints
     sql: str
@@ -225,16 +229,15 @@ def _find_whole(store: Store, run_id: str, metric: Metric) -> _Whole:
     result = store.query(f"sample_{metric.source}", runs={"run": run_id}, metric=metric, row_cap=None, keep=False)
     if result.not_recorded:
         return _Whole(np.empty(0), np.empty(0, np.int64), np.empty(0, np.int64), result.sql, result.not_recorded)
-    raw = np.asarray(result.table.column("value").to_numpy(), dtype=np.float64)
-    lanes, requests = (_known(result.table.column(name)) for name in ("lane", "request"))
-    lanes, requests = narrow(lanes), narrow(requests)
-    undefined = np.isnan(raw)
-    if metric.source == "requests":  # the table holds gaps sorted, and requests in order of dispatch
-        order = np.lexsort((lanes, raw))
-        raw, lanes, requests = raw[order], lanes[order], requests[order]
-    values = raw[: len(raw) - int(undefined.sum())] * metric.scale
-    uncounted = _uncounted(store, run_id) if metric.source == "itl" and not len(values) else None
-    return _Whole(values, lanes, requests, result.sql, uncounted)
+    column = result.table.column("value")
+    lanes, requests = (narrow(_known(result.table.column(name))) for name in ("lane", "request"))
+    uncounted = _uncounted(store, run_id) if metric.source == "itl" and not len(column) else None
+    if metric.source != "requests":  # the table holds gaps sorted, none of them undefined
+        return _Whole(narrow(column.to_numpy()), lanes, requests, result.sql, uncounted)
+    raw = np.asarray(column.to_numpy(), dtype=np.float64)
+    order = np.lexsort((lanes, raw))  # the table holds requests in order of dispatch
+    raw, lanes, requests = raw[order], lanes[order], requests[order]
+    return _Whole(raw[: len(raw) - int(np.isnan(raw).sum())], lanes, requests, result.sql, None)
 
 
 def _known(column: pa.ChunkedArray) -> npt.NDArray[Any]:

@@ -63,6 +63,8 @@ _COLUMNS = frozenset(m.column for m in METRICS.values())
 _PART = re.compile(r"\{part\.(\w+)\}")
 _PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
 _PARAMETER = re.compile(r"\$([a-z_]\w*)")
+_OF_REQUESTS = re.compile(r"\{\w+\.(?:population|pairs)\}|\$role\b")
+"""What of a query depends on more of a population than its phase."""
 _DIGEST = re.compile(r"-([0-9a-f]{12})$")
 
 
@@ -167,6 +169,8 @@ class Store:
         Raises:
             GapscopeError: a run that is absent or altered, or the time limit.
         """
+        if population is not None and not _OF_REQUESTS.search(_text(name)):
+            population = Population(population.phase)  # of passes: which requests are meant makes no difference
         key = (name, tuple(sorted(runs.items())), population, metric and metric.name, row_cap, _frozen(params or {}))
         for run_id in runs.values():
             self._load(run_id)  # notices files that changed before an old answer is given
@@ -262,29 +266,36 @@ class Store:
             where += f" AND agent_depth {'=' if population.role == 'root' else '<>'} 0"
         if not population.matched:
             return f"(SELECT * FROM {requests} WHERE {where})"
-        table = self._matched(run_id, population)
-        return f"(SELECT * FROM {requests} WHERE {where} AND request_id IN (SELECT request_id FROM {table}))"
+        shared = self._matched(run_id, population)
+        return f"(SELECT * FROM {requests} WHERE {where} AND request_number IN (SELECT request_number FROM {shared}))"
 
     def _matched(self, run_id: str, population: Population) -> str:
-        """The table of the source-turns that a matched population shares with its counterpart."""
+        """SQL of the source-turns that a matched population shares with its counterpart: the numbers of the requests.
+
+        The table behind it is made once for two runs and a phase, whichever of them is asked about and by which rule.
+        """
         if population.counterpart is None:
             raise ValueError("a matched population needs its counterpart: Population.for_side")
-        recorded = "requests" in self._load(population.counterpart)
-        requests = _relation(run_id, "requests")
-        other = _relation(population.counterpart, "requests") if recorded else "no_requests"
-        tolerance = {"matched": -1, "matched_near": population.tolerance_tokens, "matched_exact": 0}[population.subset]
-        table = f"matched_{_digest(run_id)}_{_digest(population.counterpart)}_{population.phase}_{tolerance + 1}"
+        first, second = sorted((run_id, population.counterpart))
+        table = f"matched_{_digest(first)}_{_digest(second)}_{population.phase}"
 
         def make() -> bool:
-            text = _text("_matched").replace("{this}", requests).replace("{other}", other)
-            values = {"phases": list(population.phases), "tolerance": tolerance}
-            with closing(self._database.cursor()) as cursor:
-                cursor.execute(f"CREATE OR REPLACE TABLE {table} AS {text}", values)
+            source = text = _text("_matched")
+            for place, one in (("{first}", first), ("{second}", second)):
+                recorded = "requests" in self._load(one)
+                text = text.replace(place, _relation(one, "requests") if recorded else "no_requests")
+            name = table.replace(f"_{_digest(first)}", "")
+            self._create(first, name, table, text, source, {"phases": list(population.phases)})
             return True
 
         with self._making:
             self._tables.get(("matched", table), make)
-        return table
+        own, other = ("first", "second") if run_id == first else ("second", "first")
+        found = f"SELECT {own}_number AS request_number, {other}_number AS other_number FROM {table}"
+        if population.subset == "matched":
+            return f"({found})"
+        most = population.tolerance_tokens if population.subset == "matched_near" else 0
+        return f"({found} WHERE input_apart <= {int(most)} AND output_apart <= {int(most)})"
 
     def work_out(self, run_id: str) -> None:
         """Make every table of a run that is made at its first use; of a large one they stay in files."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -228,7 +229,7 @@ def _of_sample(
     draw: Callable[[bool], Draws],
 ) -> dict[str, Noise | None]:
     """The intervals of several statistics of one sample; None where its values are not independent."""
-    lanes, _ = _lanes_of(found)
+    lanes = _lanes_of(found)
     by_lane = closed and len(lanes) > 1 and int(lanes[0]) >= 0
     if metric.source in ("itl", "chunk_gap", "passes") and not by_lane:
         return dict.fromkeys(statistics)  # gaps of one request and neighbouring passes depend on each other
@@ -263,26 +264,39 @@ def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by
 def draws(found: Sample, by_lane: bool) -> Draws:
     """A sample of two values or more drawn again RESAMPLES times; every statistic and estimator reads off the same."""
     random = np.random.default_rng(SEED)
-    bins = np.arange(found.n) * min(found.n, MAX_POINTS) // found.n
-    points = np.bincount(bins, found.values) / np.bincount(bins)
+    edges = _edges(found.n)
+    sizes = np.diff(edges, append=found.n)
+    points = np.add.reduceat(found.values, edges) / sizes
     if by_lane:
-        names, member = _lanes_of(found)
-        cells = member * len(points) + bins
-        held = np.bincount(cells, minlength=len(names) * len(points)).reshape(len(names), -1)
-        drawn = random.multinomial(len(names), np.full(len(names), 1 / len(names)), RESAMPLES)
+        held = _held(found, edges)
+        drawn = random.multinomial(len(held), np.full(len(held), 1 / len(held)), RESAMPLES)
         # Not a matrix product of floats: the library behind that one wakes threads, which takes longer than the sums.
-        weights = np.einsum("rl,lp->rp", drawn.astype(np.float64), held.astype(np.float64))
+        weights = np.einsum("rl,lp->rp", drawn.astype(np.float64), held)
     else:
-        weights = random.multinomial(found.n, np.bincount(bins) / found.n, RESAMPLES).astype(np.float64)
+        weights = random.multinomial(found.n, sizes / found.n, RESAMPLES).astype(np.float64)
     return points, weights
 
 
-def _lanes_of(found: Sample) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """The lanes of a sample in order, and the place among them of the lane of each value."""
+def _edges(n: int) -> npt.NDArray[np.int64]:
+    """Where each bin of n sorted values begins: value i falls into bin i * bins // n."""
+    bins = min(n, MAX_POINTS)
+    return np.asarray(-(-np.arange(bins) * n // bins))
+
+
+def _lanes_of(found: Sample) -> npt.NDArray[Any]:
+    """The lanes of a sample in order."""
     if found.lanes.dtype != np.int16:
-        return np.unique(found.lanes, return_inverse=True)
-    held = np.bincount(found.lanes + 1) > 0  # counted, not sorted: a large sample has millions of values of few lanes
-    return np.flatnonzero(held) - 1, (np.cumsum(held) - 1)[found.lanes + 1]
+        return np.unique(found.lanes)
+    return np.flatnonzero(np.bincount(found.lanes + 1)) - 1  # not sorted: millions of values have few lanes
+
+
+def _held(found: Sample, edges: npt.NDArray[np.int64]) -> Floats:
+    """How many values of each lane every bin holds (lane, bin)."""
+    member = found.lanes + 1 if found.lanes.dtype == np.int16 else np.unique(found.lanes, return_inverse=True)[1]
+    lanes = int(member.max()) + 1
+    counts = [np.bincount(member[low:high], minlength=lanes) for low, high in pairwise([*edges, found.n])]
+    held = np.stack(counts, axis=1)
+    return held[held.any(axis=1)].astype(np.float64)
 
 
 def weighted_statistics(

@@ -6,8 +6,8 @@ pairs AS (
         len(list_filter($output_edges, lambda edge: edge <= m.output_tokens)) AS output_bucket,
         m.{metric.column} AS measured, r.{metric.column} AS replay
     FROM {measured.pairs} p
-    JOIN {measured.requests} m ON m.request_id = p.request_id
-    JOIN {replay.requests} r ON r.request_id = p.other_id
+    JOIN {measured.requests} m ON m.request_number = p.request_number
+    JOIN {replay.requests} r ON r.request_number = p.other_number
     WHERE m.{metric.column} IS NOT NULL AND r.{metric.column} IS NOT NULL AND m.input_tokens IS NOT NULL AND m.output_tokens IS NOT NULL
         AND ($role = 'any' OR (m.agent_depth = 0) = ($role = 'root'))
 )
