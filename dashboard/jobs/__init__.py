@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from dashboard.jobs import spare
 from dashboard.jobs.uploads import Uploads, place
 from engine.errors import GapscopeError
 
@@ -133,7 +134,9 @@ def submit(
 
 
 def _start(folder: Path) -> None:
-    """Start the worker, in a session of its own so that it outlives this server."""
+    """Hand the job to the worker that is kept ready, or start one, in a session of its own to outlive this server."""
+    if spare.take(folder):
+        return
     with (folder / "worker.log").open("wb") as log:
         subprocess.Popen(
             [sys.executable, "-m", "dashboard.jobs.worker", str(folder)],

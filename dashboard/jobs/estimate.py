@@ -27,17 +27,19 @@ class Record:
 
 @dataclass(frozen=True)
 class Estimate:
-    """From ``low_s`` to ``high_s``; ``rests_on`` says what it was made of."""
+    """From ``low_s`` to ``high_s``; ``rests_on`` says what it was made of, ``bare`` that it is of the passes alone."""
 
     low_s: float
     high_s: float
     rests_on: str
+    bare: bool = False
 
     @property
     def words(self) -> str:
         """The range in words."""
         low, high = span(self.low_s), span(self.high_s)
-        return low if low == high else f"{low} to {high}"
+        alone = " for the passes alone" if self.bare else ""
+        return (low if low == high else f"{low} to {high}") + alone
 
     def to_json(self) -> dict[str, Any]:
         """As the folder of a job holds it."""
@@ -47,7 +49,11 @@ class Estimate:
 def from_json(value: Mapping[str, Any] | None) -> Estimate | None:
     """The estimate in the folder of a job; None where there is none that can be read."""
     try:
-        return Estimate(float(value["low_s"]), float(value["high_s"]), str(value["rests_on"])) if value else None
+        return (
+            Estimate(float(value["low_s"]), float(value["high_s"]), str(value["rests_on"]), bool(value.get("bare")))
+            if value
+            else None
+        )
     except (KeyError, TypeError, ValueError):
         return None
 
@@ -98,7 +104,7 @@ def estimate(
     else:
         words += "; reading and writing come on top, no job of this store has shown them yet"
     low, high = ((pick(used) * passes * scale + pick(rests or [0.0])) * count for pick in (min, max))
-    return Estimate(low, high, words + (f"; {count} points" if count > 1 else ""))
+    return Estimate(low, high, words + (f"; {count} points" if count > 1 else ""), bare=not rests)
 
 
 def _range(values: Sequence[float]) -> str:

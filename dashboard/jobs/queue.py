@@ -23,6 +23,8 @@ def waiting(store: Path) -> list[Job]:
 def remaining_s(job: Job, now_s: float) -> float | None:
     """Seconds that a job may still work once it has its turn; None where nothing says it."""
     expected = from_json(job.estimate)
+    if expected and expected.bare:  # how long reading, fitting and writing take is not known yet
+        expected = None
     if job.begun_s is not None:
         elapsed_s = max(now_s - job.begun_s, 0.0)
         if job.share and job.share >= ENOUGH_SHARE and elapsed_s >= ENOUGH_S:

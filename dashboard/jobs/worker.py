@@ -1,5 +1,8 @@
 """One job in a process of its own: ``python -m dashboard.jobs.worker FOLDER``, where the folder holds ``spec.json``.
 
+With ``--spare`` in place of a folder it reads its libraries first, and is told the folder then
+(:mod:`dashboard.jobs.spare`).
+
 Jobs take turns: a worker waits until every job asked for before it has ended. What it is told to do is
 
 * ``{"do": "replay", "base": RUN, "changes": {KNOB: VALUE}, "fit": ["RUN[:PHASE,...]"]}``: replay a run with changes,
@@ -31,6 +34,8 @@ from engine.errors import GapscopeError
 
 WALL_LIMIT_S = 3600
 LOOK_EVERY_S = 0.2
+NICE = 5
+"""Pages stay responsive."""
 
 
 class _Stopped(BaseException):
@@ -41,7 +46,7 @@ def main(folder: Path) -> int:
     """Do the job; exactly one of result, error and canceled is written."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGALRM):
         signal.signal(number, _stop)
-    os.nice(5)  # pages stay responsive
+    os.setpriority(os.PRIO_PROCESS, 0, NICE)
     most_gb = bound_memory()
     made: dict[str, Any] = {}
     head = jobs.read_json(folder / "spec.json")
@@ -80,20 +85,51 @@ def main(folder: Path) -> int:
     return 0
 
 
+def spare() -> Path | None:
+    """Read the libraries that most jobs need, and wait for the folder of one; None where the server ended.
+
+    What is printed from then on goes into the log of the job.
+    """
+    os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    import dashboard.jobs.playing  # noqa: F401
+
+    line = sys.stdin.buffer.readline()
+    if not line.endswith(b"\n"):
+        return None
+    folder = Path(line[:-1].decode())
+    with (folder / "worker.log").open("wb") as log:
+        for stream in (sys.stdout, sys.stderr):
+            os.dup2(log.fileno(), stream.fileno())
+    return folder
+
+
 def _prepare(run_ids: Sequence[str], head: Mapping[str, Any]) -> None:
     """Work out what pages make of large runs at their first use: the job has ended, nobody waits for this."""
-    from dashboard.prepare import prepare
-    from dashboard.store import Store
-
     try:
         signal.alarm(WALL_LIMIT_S)
-        store = Store([*map(Path, head["spec"].get("stores", ())), Path(head["store"])])
-        for run_id in run_ids:
+        roots = [*map(Path, head["spec"].get("stores", ())), Path(head["store"])]
+        large = [run_id for run_id in run_ids if _is_large(run_id, roots)]
+        if not large:  # the libraries of the pages would be read for nothing, while a page is being drawn
+            return
+        from dashboard.prepare import prepare
+        from dashboard.store import Store
+
+        store = Store(roots)
+        for run_id in large:
             prepare(store, run_id)
     except (_Stopped, Exception):  # the first page that shows the run says what is wrong with it, or makes it itself
         traceback.print_exc()
     finally:
         signal.alarm(0)
+
+
+def _is_large(run_id: str, roots: Sequence[Path]) -> bool:
+    from dashboard.kept.derived import is_large
+    from engine.bundle import find_bundle
+    from engine.bundle.schema import TABLES
+
+    bundle = find_bundle(roots, run_id)
+    return is_large(bundle.rows(one) for one in TABLES)
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
@@ -183,4 +219,5 @@ DOING = {
 """Each imports what it needs: half of the time of a short replay would go into the libraries of the others."""
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    asked = spare() if sys.argv[1] == "--spare" else Path(sys.argv[1])
+    sys.exit(0 if asked is None else main(asked))

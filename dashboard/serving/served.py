@@ -18,7 +18,8 @@ from starlette.middleware import Middleware
 from streamlit import runtime
 from streamlit.starlette import App
 
-from dashboard import app, pairs, widgets
+from dashboard import app, pairs, preparing, widgets
+from dashboard.jobs import spare
 from dashboard.serving.binding import from_environment
 from dashboard.serving.guard import Guard, content_policy
 from dashboard.serving.password import kept_hash
@@ -45,7 +46,8 @@ def held_bytes() -> int:
 
 
 def open_store() -> None:
-    """Look at the runs of the store, and begin to read those that open first: their digests may take seconds."""
+    """Look at the runs of the store, and begin to read those that open first, as their digests may take seconds, and to
+    prepare the large ones."""
     store = widgets.store()
     entries = store.catalogue()
     libraries_frozen()
@@ -57,6 +59,7 @@ def open_store() -> None:
                 store.tables(run_id)
 
     Thread(target=read, name="the pair that opens first", daemon=True).start()
+    preparing.begin(store)
 
 
 def main() -> None:
@@ -68,6 +71,7 @@ def main() -> None:
     with suppress(GapscopeError):  # a store that cannot be read: every page says so
         open_store()
     print(f"gapscope: {binding.words()} (Ctrl-C stops it)", flush=True)
+    spare.keep()
     guard = Middleware(Guard, binding, password_hash=password_hash, policy=policy, held_bytes=held_bytes)
     App(ENTRY, middleware=[guard]).run(
         config={

@@ -256,6 +256,9 @@ def test_without_records_there_is_no_estimate() -> None:
     assert estimate(RECORDS, [], "t", None, 1.0) is None
     assert estimate(RECORDS, [], "t", 5000, None) is None
     alone = estimate(RECORDS[:1], [], "new", 1000, 1.0)
+    assert alone
+    assert alone.words.endswith(" for the passes alone")
+    assert from_json(alone.to_json()) == alone
     assert alone is not None
     assert "of other traces" in alone.rests_on
     assert "no job of this store has shown them yet" in alone.rests_on

@@ -124,14 +124,16 @@ def test_what_is_missing_is_played_as_one_job_with_an_estimate(opened: Open, sto
     assert beside == {"4": "", "5": "not played yet", "6": again, "7": ""}
     query["swp_x_at"] = "4,5,3"
     app = opened(store, "sweep", **query)
-    assert "3 points: 1 in the store, 2 to play. Run time: about" in plain(words(app))
+    told = plain(words(app))
+    assert "3 points: 1 in the store, 2 to play. Run time: about" in told
+    assert "for the passes alone." in told
     app.button(key="run-sweep").click().run()
     (job,) = jobs.jobs_about(store, do="sweep")
     assert [one["lanes"] for one in job.spec["points"]] == [4, 5, 3]
     assert "2 points" in job.estimate["rests_on"]
     again = opened(store, "sweep", **query)  # a reload
     told = plain(" ".join(bar.proto.text for bar in again.get("progress")))
-    assert "waiting for its turn · next, about" in told
+    assert "waiting for its turn · next, no estimate" in told  # what comes on top of the passes no job has shown yet
     again.button(key=f"cancel-{job.id}").click().run()
     assert (job.folder / "cancel.json").exists()
 

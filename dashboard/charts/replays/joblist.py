@@ -9,10 +9,11 @@ import streamlit as st
 
 from dashboard import jobs, widgets
 from dashboard.frame import escape
-from dashboard.jobs import Job, queue
+from dashboard.jobs import Job, queue, spare
 from engine.errors import GapscopeError
 
 SHOWN = 5
+LOOK_EVERY_S = 0.25
 WORDS = {
     "waiting": ":material/hourglass_empty: waiting",
     "running": ":material/play_arrow: running",
@@ -33,7 +34,7 @@ def complete(store: Path, does: str, **about: str) -> int:
 
 
 def show(store: Path, does: str, ended: Ended | None = None, drawn: int | None = None, **about: str) -> None:
-    """The latest jobs of a kind, or those of them about something; while one is under way, twice a second.
+    """The latest jobs of a kind, or those of them about something; while one is under way, redrawn.
 
     All that wait or run are listed, and the last few that ended. ``ended`` draws what came of a job that is done.
     ``drawn`` is what :func:`complete` said before the page looked for runs: with the next one it is drawn again.
@@ -41,6 +42,8 @@ def show(store: Path, does: str, ended: Ended | None = None, drawn: int | None =
     if problem := st.session_state.pop("_refused_job", ""):
         st.error(escape(problem))
     found = jobs.jobs_about(store, do=does, **about)
+    if all(job.final for job in found):
+        spare.ready()
     if not found:
         return
     if any(not job.final for job in found):
@@ -49,7 +52,7 @@ def show(store: Path, does: str, ended: Ended | None = None, drawn: int | None =
         _rows(store, found, ended)
 
 
-@st.fragment(run_every=0.5)
+@st.fragment(run_every=LOOK_EVERY_S)
 def _watched(store: Path, does: str, ended: Ended | None, drawn: int | None, about: Mapping[str, str]) -> None:
     found = jobs.jobs_about(store, do=does, **about)
     followed = st.session_state.get("_jobs") or ()

@@ -48,7 +48,8 @@ def table(
     columns += [Column(name, label_of(name, scope), "%.5g") for name in names]
     if any(one.gates for one in found):
         columns.append(Column("contract", "Contract"))
-    columns += [Column("why", "Beside it", width=260), Column("run", "Run", width=280)]
+    columns += [Column("why", "Beside it", width=260)] if any(row["why"] for row in rows) else []
+    columns.append(Column("run", "Run", width=280))
     return Answer(
         pa.Table.from_pylist(rows),
         "",

@@ -163,7 +163,7 @@ def table(effects: Sequence[Effect], skipped: Mapping[str, str], scope: Scope, n
             Column("value", f"Value ({'%' if unit == 'share' else unit})", "%.5g"),
             Column("gap", "The gap"),
             Column("noise", "Against the noise"),
-            Column("why", "No step, because", width=300),
+            *([Column("why", "No step, because", width=300)] if skipped else []),
             Column("run", "Run", width=280),
         ],
         definition=f"{scope.key(name).definition}. {RULE} One knob at a time: what two do together is not in it.",
