@@ -18,7 +18,10 @@ one of these that a table shows in ms (the sum of times of a class, say)."""
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table: its header with unit, and the format of its numbers (``%d``, ``%+.1f``)."""
+    """A column of a table: its header with unit, and the format of its numbers (``%d``, ``%+.1f``).
+
+    One that is ``behind`` stands with the rows behind a chart and in the downloads, not in the table on the page.
+    """
 
     name: str
     label: str
@@ -26,6 +29,7 @@ class Column:
     help: str = ""
     pinned: bool = False
     width: int | None = None
+    behind: bool = False
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class Answer:
     truncated: bool = False
     empty: str = "There are no rows for this choice of runs, population and phase."
     partly: str = ""  # a sentence on the runs that lack what the others have
+
+    @property
+    def shown(self) -> list[Column]:
+        """The columns of the table on the page."""
+        return [column for column in self.columns if not column.behind]
 
 
 def answer(

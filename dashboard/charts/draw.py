@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import streamlit as st
 
-from dashboard.charts.answer import Answer
+from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Figure
 from dashboard.charts.panel import how
 from dashboard.charts.panel.checked import Checked
@@ -131,8 +131,17 @@ def _left_out(figure: Figure, sides: Sequence[Side]) -> list[str]:
     return [side.place for side in sides if any(name.startswith(side.name) for name in names)]
 
 
-def table(answer: Answer, key: str, *, height: int | None = None, on_select: Any = None, alt: str = "") -> Any:
+def table(
+    answer: Answer,
+    key: str,
+    *,
+    height: int | None = None,
+    on_select: Any = None,
+    alt: str = "",
+    columns: Sequence[Column] | None = None,
+) -> Any:
     """The rows as a table with units in its headers; at most 500 rows travel, and it says so."""
+    columns = answer.shown if columns is None else columns
     rows = answer.rows.slice(0, SHOWN_ROWS)
     options: dict[str, Any] = {"on_select": on_select, "selection_mode": "single-row"} if on_select else {}
     shown = st.dataframe(
@@ -141,8 +150,8 @@ def table(answer: Answer, key: str, *, height: int | None = None, on_select: Any
         hide_index=True,
         placeholder="–",
         height="auto" if height is None or 36 * (rows.num_rows + 1) < height else height,
-        column_order=[column.name for column in answer.columns] or None,
-        column_config=column_config(answer.columns),
+        column_order=[column.name for column in columns] or None,
+        column_config=column_config(columns),
         alt=alt or None,
         **options,
     )
@@ -203,7 +212,7 @@ def _answers(drawn: Drawn, lines: list[str], figure: Figure | None) -> None:
     with panel, st.container(width=PANEL_WIDTH):
         rows, sql, text, *picture = st.tabs(["Table", "SQL", "Markdown", *(["Image"] if pictured else [])])
         with rows:
-            table(answer, f"rows-{key}", height=260)
+            table(answer, f"rows-{key}", height=260, columns=answer.columns)
             _downloads(drawn)
         with sql:
             if answer.definition:

@@ -96,7 +96,7 @@ def _part(report: Report, part: Part) -> Iterator[str]:
 def _table(part: Part) -> str:
     """The rows; a cell with a number carries it with 12 digits as well."""
     answer = part.answer
-    columns = list(answer.columns) or [Column(name, name) for name in answer.rows.column_names]
+    columns = answer.shown or [Column(name, name) for name in answer.rows.column_names]
     held = answer.rows if part.whole else answer.rows.slice(0, ROWS)
     head = "".join(f'<th scope="col"{_right(one)}{_width(one)}>{escape(one.label)}</th>' for one in columns)
     body = "".join(

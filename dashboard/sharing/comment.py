@@ -149,7 +149,7 @@ def table_of(answer: Answer, rows: int = ROWS) -> str:
         return literal(answer.not_recorded)
     if not answer.rows.num_rows:
         return literal(answer.empty)
-    columns = [column for column in answer.columns if column.name not in PROSE]
+    columns = [column for column in answer.shown if column.name not in PROSE]
     lines = [markdown_table(answer.rows.slice(0, rows), columns)]
     total = answer.rows.num_rows
     if total > rows or answer.truncated:

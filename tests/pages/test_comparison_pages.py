@@ -62,6 +62,33 @@ def test_the_verdict_has_every_candidate_in_one_table(opened: Open, repeated: Pa
     assert "of 17 headline numbers: TTFT mean" in said(app)
 
 
+def test_a_candidate_is_one_cell_on_the_page_and_whole_behind_it(opened: Open, repeated: Path, both: list[str]) -> None:
+    app = opened(repeated, "verdict", r=both)
+    (table,) = [one for one in app.dataframe if "candidate_1_cell" in one.proto.column_order]
+    order = list(table.proto.column_order)
+    assert order == ["number", "unit", "measured", "candidate_1_cell", "candidate_2_cell", "closest"]
+    rows = table.value.set_index("number")
+    p50 = rows.loc["TTFT p50"]
+    assert p50["candidate_1_cell"] == f"{1.1 * p50['measured_unrounded']:,.1f} · +10.0 % worse"
+    assert p50["candidate_2_cell"] == f"{1.3 * p50['measured_unrounded']:,.1f} · +30.0 % worse"
+    assert p50["closest"] == "replay"
+
+
+def test_four_candidates_fit_beside_each_other_at_1280_pixels(opened: Open, repeated: Path, both: list[str]) -> None:
+    four = [*both, run_id(repeated, "again"), run_id(repeated, "third")]
+    app = opened(repeated, "verdict", r=four, gates="ttft.mean<=20%")
+    numbers, gates = (
+        next(one for one in app.dataframe if column in one.proto.column_order)
+        for column in ("candidate_4_cell", "cell_3")
+    )
+    named = json.loads(numbers.proto.columns)
+    assert sum(named[name]["width"] for name in numbers.proto.column_order) <= 980
+    cells = gates.value.iloc[0]
+    assert cells["cell_0"].startswith("pass: ")
+    assert cells["cell_1"].startswith("fail: ")
+    assert cells["measured_1"] == cells["measured_0"]  # the figures stand behind the cells
+
+
 def test_a_repeat_competes_with_nobody(opened: Open, store: Path, both: list[str]) -> None:
     app = opened(store, "verdict", r=[both[0], run_id(store, "again")])
     assert "Which candidate is nearer" not in said(app)

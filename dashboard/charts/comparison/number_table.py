@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
 from dashboard.charts.answer import Answer, Column
+from dashboard.charts.comparison import cells
 from dashboard.compare import Row, compare_number, judged
 from dashboard.compare.nearest import REPEAT_LABELS, Nearest, nearest, short_names
 from dashboard.compare.numbers import Key
@@ -97,11 +99,34 @@ def one(frame: Frame, found: tuple[Side, Sequence[Row]]) -> tuple[list[Column], 
 
 
 def several(frame: Frame, found: Candidates) -> tuple[list[Column], list[dict[str, Any]]]:
-    """Columns and rows of several candidates: value and gap of each next to each other, the rest behind."""
+    """Columns and rows of several candidates: a cell of each beside the measured value, and behind them all of it."""
     names = [f"candidate_{at}" for at in range(1, len(found) + 1)]
     own = frame.population.matched  # the members, and so the measured value, are those of each pair
-    columns = [*_NUMBER, Column("nearest", "Nearest", width=170, help="Named where the noise leaves no doubt")]
+    columns = [Column("number", "Number", pinned=True, width=150), Column("unit", "Unit", width=50)]
     columns += [] if own else [Column("measured", "Measured", "%.6g", width=75)]
+    columns += [
+        cells.column(f"{name}_cell", side, 195 if own else 145) for name, (side, _) in zip(names, found, strict=True)
+    ]
+    columns.append(Column("closest", "Nearest", width=125, help="Named where the noise leaves no doubt"))
+    told = []
+    closest = nearest_rows(frame, found)
+    for at, row in enumerate(found[0][1]):
+        hidden = [withheld(frame, side) for side, _ in found]
+        line = _measured(row, all(hidden)) | {"nearest": said_nearest(found, closest[at])}
+        line["number"] = f"{line['metric']} {line['statistic']}"
+        line["closest"] = _closest(found, closest[at])
+        for name, away, (_, rows) in zip(names, hidden, found, strict=True):
+            values = _of(rows[at], away)
+            line |= {name if key == "value" else f"{name}_{key}": value for key, value in values.items()}
+            line[f"{name}_cell"] = _cell(rows[at], values, own)
+        told.append(line)
+    return columns + [replace(one, behind=True) for one in _behind(found, names, own)], told
+
+
+def _behind(found: Candidates, names: Sequence[str], own: bool) -> list[Column]:
+    """The columns that stand behind the cells of several candidates: their values, gaps, states, noise and counts."""
+    columns = [column for column in _NUMBER if column.name != "unit"]
+    columns.append(Column("nearest", "Nearest by name", width=170))
     for name, (side, _) in zip(names, found, strict=True):
         said = _short(side)
         if own:
@@ -109,9 +134,8 @@ def several(frame: Frame, found: Candidates) -> tuple[list[Column], list[dict[st
         columns += [
             Column(name, said, "%.6g", width=75),
             Column(f"{name}_gap", f"{said} gap (%)", "%+.1f", _GAP.format(name=side.role.name), width=105),
+            Column(f"{name}_state", f"{said} is", help=_STATE, width=150),
         ]
-    for name, (side, _) in zip(names, found, strict=True):
-        columns.append(Column(f"{name}_state", f"{_short(side)} is", help=_STATE, width=150))
     columns += _NOISE
     if not own:
         columns.append(Column("measured_n", "n measured", "%d", width=85))
@@ -120,16 +144,25 @@ def several(frame: Frame, found: Candidates) -> tuple[list[Column], list[dict[st
         columns.append(Column(f"{name}_difference", f"{side.role.name.capitalize()} - measured", "%+.4g", width=110))
     for name, (side, _) in zip(names, found, strict=True):
         columns.append(Column(f"{name}_reason", f"{side.role.name.capitalize()}: rests on", width=300))
-    told = []
-    closest = nearest_rows(frame, found)
-    for at, row in enumerate(found[0][1]):
-        hidden = [withheld(frame, side) for side, _ in found]
-        line = _measured(row, all(hidden)) | {"nearest": said_nearest(found, closest[at])}
-        for name, away, (_, rows) in zip(names, hidden, found, strict=True):
-            cells = _of(rows[at], away)
-            line |= {name if key == "value" else f"{name}_{key}": value for key, value in cells.items()}
-        told.append(line)
-    return columns, told
+    return columns
+
+
+def _cell(row: Row, values: Mapping[str, Any], own: bool) -> str:
+    """A candidate in one cell: a difference stands in the place of a gap where the measured value is zero."""
+    unit = row.key.unit
+    decimals = DECIMALS.get(unit_of(unit), 2)
+    change = cells.signed(values["gap"], 1, " %")
+    if not change and values["difference"]:
+        change = cells.signed(values["difference"], decimals)
+    base = cells.number(values["measured"], decimals) if own else ""
+    return cells.cell(cells.number(values["value"], decimals), change, values["state"], base)
+
+
+def _closest(found: Candidates, one_: Nearest | None) -> str | None:
+    """The nearest candidate by its place, or why none is."""
+    if one_ is None or one_.at is None:
+        return said_nearest(found, one_)
+    return found[one_.at][0].role.name
 
 
 def _short(side: Side) -> str:

@@ -12,6 +12,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis, Figure
 from dashboard.compare import Comparison, Row
 from dashboard.compare.claim import gates_hold
+from dashboard.compare.gates import GateResult
 from dashboard.frame import Frame, Side
 
 
@@ -146,24 +147,34 @@ _JUDGED = ("verdict", "measured", "replay", "reason")
 
 
 def gate_table(found: Sequence[tuple[Side, Comparison]]) -> Answer:
-    """Every gate with its values and verdicts for every candidate."""
+    """Every gate with its values and verdicts for every candidate; several have a cell each, and all of it behind."""
+    many = len(found) > 1
     rows = [
         {"gate": results[0].gate.text, "population": results[0].gate.population.words}
         | {f"{name}_{at}": getattr(one, name) for at, one in enumerate(results) for name in _JUDGED}
+        | ({f"cell_{at}": _gate_cell(one) for at, one in enumerate(results)} if many else {})
         for results in zip(*(one.gates for _, one in found), strict=True)
     ]
     columns = [Column("gate", "Gate", pinned=True)]
+    if many:
+        columns += [Column(f"cell_{at}", side.role.name.capitalize(), width=185) for at, (side, _) in enumerate(found)]
     for at, (side, _) in enumerate(found):
-        of, beside = (f" of {side.role.name}", f", beside {side.role.name}") if len(found) > 1 else ("", "")
+        of, beside = (f" of {side.role.name}", f", beside {side.role.name}") if many else ("", "")
         columns += [
-            Column(f"verdict_{at}", f"Verdict{of}"),
-            Column(f"measured_{at}", f"Measured{beside}", "%.4f"),
-            Column(f"replay_{at}", side.role.name.capitalize(), "%.4f"),
+            Column(f"verdict_{at}", f"Verdict{of}", behind=many),
+            Column(f"measured_{at}", f"Measured{beside}", "%.4f", behind=many),
+            Column(f"replay_{at}", side.role.name.capitalize(), "%.4f", behind=many),
         ]
     columns += [
-        Column(f"reason_{at}", f"Why, {side.role.name}" if len(found) > 1 else "Why")
+        Column(f"reason_{at}", f"Why, {side.role.name}" if many else "Why", behind=many)
         for at, (side, _) in enumerate(found)
     ]
     columns.append(Column("population", "Population"))
     kinds = {one.name: pa.float64() if one.format else pa.string() for one in columns}
     return Answer(pa.table({name: pa.array([row[name] for row in rows], kinds[name]) for name in kinds}), "", columns)
+
+
+def _gate_cell(one: GateResult) -> str:
+    """What a gate says of a candidate, with both values."""
+    left, right = ("–" if value is None else f"{value:,.5g}" for value in (one.measured, one.replay))
+    return f"{one.verdict}: {left} → {right}"

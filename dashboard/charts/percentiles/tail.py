@@ -53,14 +53,16 @@ def tail(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side,
     rows.sort(key=lambda row: row["top"])
     many = len(frame.replays) > 1
     columns = [
-        Column("top", "Largest requests of the measured run", "%d"),
-        *([Column("side", "Compared")] if many else []),
-        Column("share", "Share of requests", "percent"),
-        Column("measured", f"They add to the mean, measured ({metric.unit})", "%.2f"),
-        Column("replay", f"The same share, {'compared' if many else 'replay'} ({metric.unit})", "%.2f"),
-        Column("gap", f"Part of the gap ({metric.unit})", "%+.2f"),
-        Column("share_of_gap", "Share of the gap", "percent"),
-        Column("state", "State"),
+        Column("top", "Largest requests", "%d", "of the measured run", width=115),
+        *([Column("side", "Compared", width=95)] if many else []),
+        Column("share", "Share of requests", "percent", width=115),
+        Column("measured", f"Add to the mean ({metric.unit})", "%.2f", "what they add on the measured side", width=135),
+        Column(
+            "replay", f"{'Compared' if many else 'Replay'} ({metric.unit})", "%.2f", "the same share there", width=105
+        ),
+        Column("gap", f"Part of the gap ({metric.unit})", "%+.2f", width=130),
+        Column("share_of_gap", "Share of the gap", "percent", width=115),
+        Column("state", "State", width=200),
     ]
     kinds = {
         one.name: pa.int64() if one.format == "%d" else pa.float64() if one.format else pa.string() for one in columns
