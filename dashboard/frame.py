@@ -67,6 +67,11 @@ class Side:
         return f"run {self.role.name}" if self.role is COMPARED else self.role.name
 
     @property
+    def called(self) -> str:
+        """The run inside a sentence, with its article where it has one: the replay, candidate 2."""
+        return self.noun if self.noun.startswith("candidate") else f"the {self.noun}"
+
+    @property
     def differing(self) -> int:
         """Identity fields that differ."""
         return sum(diff.state == "differs" for diff in self.diffs)

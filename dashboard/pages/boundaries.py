@@ -23,7 +23,7 @@ for index, side in enumerate(frame.replays, 1):
     if side.regime and not frame.acknowledged:
         continue
     for words, choose in (("In the mean,", found.complete), (f"In the tail from p{at:g} on,", tail)):
-        sentence = boundaries.verdict(found, index, choose, words, side.noun)
+        sentence = boundaries.verdict(found, index, choose, words, side.called)
         st.markdown(f":{side.role.word}[{side.role.glyph}] {escape(sentence)}")
 for sentence in boundaries.said(frame, found):
     st.info(escape(sentence), icon=":material/info:")

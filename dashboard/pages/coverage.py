@@ -20,7 +20,7 @@ for side in replays:
     draw(
         frame,
         f"shares-{role}",
-        f"Where the pass times of the {role} come from",
+        f"Where the pass times of {side.called} come from",
         *coverage.shares(frame, store, side),
         note="Exact and interpolated answers lie inside the measured domain, all others outside it.",
         sides=sides,

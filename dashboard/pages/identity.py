@@ -70,21 +70,21 @@ for side in frame.replays:
     found = regime_of(store, side.bundle, frame.measured.bundle)
     role, sides = side.role.name, (frame.measured, side)
     if found is None:
-        st.info(f"The record of the {role} says nothing of its timing, so its regime is unknown.")
+        st.info(f"The record of {side.called} says nothing of its timing, so its regime is unknown.")
         continue
     rows, note = timing_regime.axes(found, side)
-    draw(frame, f"axes-{role}", f"Regime of the timing of the {role}: {found.kind}", rows, note=note, sides=sides)
+    draw(frame, f"axes-{role}", f"Regime of the timing of {side.called}: {found.kind}", rows, note=note, sides=sides)
     draw(
         frame,
         f"parts-{role}",
-        f"What of the timing of the {role} applies",
+        f"What of the timing of {side.called} applies",
         timing_regime.parts(found),
         sides=sides,
     )
     draw(
         frame,
         f"changes-{role}",
-        f"Levels, corrections and transport in the timing of the {role}",
+        f"Levels, corrections and transport in the timing of {side.called}",
         timing_regime.changes(found),
         sides=sides,
     )

@@ -39,7 +39,7 @@ if frame.replays:
         "Error of the mean pass at equal geometry, %",
         rows,
         figure,
-        note=f"Blue: the passes of the {side.noun} are shorter; orange: longer. A dot's area is the share of "
+        note=f"Blue: the passes of {side.called} are shorter; orange: longer. A dot's area is the share of "
         "measured time; it is open where the error is inside the noise of the repeats. "
         f"Click a cell for its passes.{words}",
         sides=sides,

@@ -78,7 +78,7 @@ if frame.replays:
         "length-error",
         f"Gap of {chosen.label} by input and output length, {side.role.name}",
         *length_error.errors(frame, store, side, chosen, measure),
-        note=f"Blue: the {side.noun} is lower; orange: higher. n: shared source-turns of the cell. Click one.",
+        note=f"Blue: {side.called} is lower; orange: higher. n: shared source-turns of the cell. Click one.",
         sides=pair,
         on_select=choose_cell,
     )

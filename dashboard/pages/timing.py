@@ -86,13 +86,13 @@ if best is not None:
 for side in replays:
     held, name = timing_checks.holdout(side, frame.dark), side.role.name
     if held is None:
-        st.caption(escape(timing_checks.no_holdout(side, name)))
+        st.caption(escape(timing_checks.no_holdout(side, side.called)))
         continue
     by_class, (by_cell, figure), words = held
     draw(
         frame,
         f"holdout-{name}",
-        f"Hold-out error of the {name}'s timing, by class",
+        f"Hold-out error of the timing of {side.called}, by class",
         by_class,
         note=words,
         sides=(run, side),
@@ -100,7 +100,7 @@ for side in replays:
     draw(
         frame,
         f"holdout-cells-{name}",
-        f"Hold-out error of the {name}'s timing, by cell",
+        f"Hold-out error of the timing of {side.called}, by cell",
         by_cell,
         figure,
         note="Colour: error of the total time of a cell; numbers: passes held out in it.",

@@ -259,7 +259,7 @@ def _boundaries(section: Section, store: Store, report: Report) -> None:
         if side.regime and not frame.acknowledged:
             continue
         for words, choose in (("In the mean,", found.complete), (f"In the tail from p{TAIL:g} on,", tail)):
-            section.words.append(boundaries.verdict(found, index, choose, words, side.noun))
+            section.words.append(boundaries.verdict(found, index, choose, words, side.called))
     section.words += boundaries.said(frame, found)
     both = [("mean", found.complete), (f"from p{TAIL:g} on", tail)]
     Maker(frame, section).add(

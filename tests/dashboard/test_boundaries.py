@@ -150,7 +150,7 @@ def test_two_clocks_leave_the_engine_out(tmp_path: Path) -> None:
     assert "one clock" in both.problem
     assert both.boundaries == ["scheduled", "dispatched", "first_visible", "last_visible"]
     assert both.stages[1].layers == ("frontend", "queue", "GPU", "output")
-    words = verdict(both, 1, both.complete, "In the mean,", "replay")
+    words = verdict(both, 1, both.complete, "In the mean,", "the replay")
     assert "Most of it is" in words
 
 
@@ -223,13 +223,13 @@ def test_stages_beyond_one_repeat_are_held_against_redrawing_as_well(tmp_path: P
     assert two.noise
     assert two.noise.redrawn == pytest.approx((-3, 3))
     assert (two.where, four.where) == ("open", "outside")
-    said = verdict(both, 1, both.complete, "In the mean,", "replay")
+    said = verdict(both, 1, both.complete, "In the mean,", "the replay")
     assert "is 2.0 ms longer, which is beyond one repeat, inside redrawing: " in said
-    assert "Most of it is" in verdict(both, 2, both.complete, "In the mean,", "replay")
+    assert "Most of it is" in verdict(both, 2, both.complete, "In the mean,", "the replay")
 
 
 def test_one_sentence_names_the_layer(tmp_path: Path) -> None:
-    words = verdict(both := found(tmp_path / "store"), 1, both.complete, "In the mean,", "replay")
+    words = verdict(both := found(tmp_path / "store"), 1, both.complete, "In the mean,", "the replay")
     assert words.startswith("In the mean, the E2E of the replay is 42.0 ms shorter: frontend +0.5 ms")
     assert words.endswith("Most of it is GPU (noise unknown).")
 

@@ -54,9 +54,9 @@ def change(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, st
         return replace(answer(rows, columns, n), empty=NOTHING_SHARED), {"data": [], "layout": {}}, ""
     words = (
         f"{total.equal_turns:,} of {total.turns:,} shared source-turns reuse the same number of tokens. "
-        f"The {replay.noun} reuses more in {total.more_turns:,} ({total.measured_missed_tokens:,} tokens "
-        f"that the {frame.measured.role.name} run computed) and less in {total.less_turns:,} "
-        f"({total.replay_missed_tokens:,} tokens that it computed alone)."
+        f"{replay.called[0].upper()}{replay.called[1:]} reuses more in {total.more_turns:,} "
+        f"({total.measured_missed_tokens:,} tokens that the {frame.measured.role.name} run computed) "
+        f"and less in {total.less_turns:,} ({total.replay_missed_tokens:,} tokens that it computed alone)."
     )
     panels = [("cached tokens, larger marks: more turns", _cells(frame, store, replay))]
     if total.equal_turns < total.turns:

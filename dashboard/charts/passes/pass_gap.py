@@ -76,7 +76,7 @@ def gap(frame: Frame, store: Store, replay: Side) -> tuple[Answer, Figure, str]:
         "replay's passes against the measured mean of the same finer cell, where both hold it. The rest are passes of "
         "another geometry. The parts of a class sum to its gap; ~ is inside the noise of the repeats."
     )
-    words = _whole(rows, total, replay.noun) + _together(frame, store, replay) if rows else ""
+    words = _whole(rows, total, replay.called) + _together(frame, store, replay) if rows else ""
     return replace(base, rows=table, columns=columns, n=counts(frame, store), definition=definition), figure, words
 
 
@@ -109,11 +109,11 @@ def _of(rows: Mapping[str, Mapping[str, Any]], name: str, column: str) -> float:
 
 def _together(frame: Frame, store: Store, replay: Side) -> str:
     """What a sum over several schedulers means; empty where either side has one."""
-    sides = ((frame.measured.noun, frame.measured.run_id), (replay.noun, replay.run_id))
-    several = [(noun, len(found)) for noun, run_id in sides if len(found := passes.ranks(store, run_id)) > 1]
+    sides = ((f"the {frame.measured.noun} run", frame.measured.run_id), (replay.called, replay.run_id))
+    several = [(name, len(found)) for name, run_id in sides if len(found := passes.ranks(store, run_id)) > 1]
     if not several:
         return ""
-    who = " and ".join(f"{number} of the {noun}" for noun, number in several)
+    who = " and ".join(f"{number} of {name}" for name, number in several)
     return (
         f" Passes of all schedulers are counted ({who}): their times add up to more than the clock shows. What a "
         "rank waited for the slowest is not counted; where ranks are priced together, each lasts as long as the step."
@@ -125,4 +125,4 @@ def _whole(rows: Sequence[Mapping[str, Any]], total: float, name: str) -> str:
     measured = sum(row["measured_ms"] for row in rows)
     parts = "; ".join(f"{words} {sum(row[name] for row in rows) / 1e3:+,.2f} s" for name, words, _, _ in PARTS)
     share = f" ({100 * total / measured:+.1f} % of {measured / 1e3:,.1f} s)" if measured else ""
-    return f"The {name} spends {total / 1e3:+,.2f} s in passes{share}: {parts}."
+    return f"{name[0].upper()}{name[1:]} spends {total / 1e3:+,.2f} s in passes{share}: {parts}."

@@ -98,7 +98,7 @@ def left_out(frame: Frame, found: Sequence[tuple[Side, Sample]], figure: Figure)
 
 
 def _apart(frame: Frame, side: Side, why: str) -> str:
-    return f"Values of the {side.noun} and of the {frame.measured.role.name} run are shown, and not comparable: {why}"
+    return f"Values of {side.called} and of the {frame.measured.role.name} run are shown, and not comparable: {why}"
 
 
 def _ecdf_rows(side: Side, one: Sample) -> pa.Table:

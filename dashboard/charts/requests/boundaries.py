@@ -62,13 +62,13 @@ def said(frame: Frame, found: Boundaries) -> list[str]:
 def verdict(found: Boundaries, index: int, choose: Choice, what: str, name: str) -> str:
     """One sentence: is the missing time frontend, queue, GPU or output?"""
     if index in found.apart:
-        return f"{what} the {name} is not comparable. {found.apart[index]}"
+        return f"{what} {name} is not comparable. {found.apart[index]}"
     layers = found.layers(index, choose)
     if not layers:
         return f"{what} one of the sides has no request."
     *parts, total = layers
     longer = "longer" if total.value >= 0 else "shorter"
-    words = f"{what} the {total.name} of the {name} is {abs(total.value):,.1f} ms {longer}"
+    words = f"{what} the {total.name} of {name} is {abs(total.value):,.1f} ms {longer}"
     if len(parts) == 1:
         return f"{words}; {parts[0].name} cannot be told apart."
     listed = "; ".join(f"{part.name} {_signed(part.value)} ms{_mark(part)}" for part in parts)
@@ -117,16 +117,16 @@ def stacked(frame: Frame, found: Boundaries, choices: Sequence[tuple[str, Choice
     figure["layout"]["height"] = 130 + 30 * len(bars)
     figure["layout"]["legend"] |= {"traceorder": "normal", "font": {"size": 11}}
     columns = [
-        Column("requests", "Requests", pinned=True, width=140),
-        Column("stage", "Stage", pinned=True, width=240),
-        Column("layer", "Layer", width=80),
-        Column("measured_ms", "Measured (ms)", "%.2f"),
-        Column("side", "Compared"),
-        Column("replay_ms", "Replay (ms)", "%.2f"),
-        Column("change_ms", "Replay - measured (ms)", "%+.2f"),
+        Column("requests", "Requests", pinned=True, width=105),
+        Column("stage", "Stage", pinned=True, width=220),
+        Column("layer", "Layer", width=70),
+        Column("measured_ms", "Measured (ms)", "%.2f", width=100),
+        Column("side", "Compared", width=90),
+        Column("replay_ms", "Replay (ms)", "%.2f", width=90),
+        Column("change_ms", "Replay - measured (ms)", "%+.2f", width=155),
         Column("state", "State", width=150),
-        Column("measured_n", "n measured", "%d"),
-        Column("replay_n", "n replay", "%d"),
+        Column("measured_n", "n measured", "%d", behind=True),
+        Column("replay_n", "n replay", "%d", behind=True),
     ]
     table = pa.table(
         {

@@ -62,10 +62,10 @@ def no_holdout(replay: Side, name: str) -> str:
     lineage = replay.bundle.lineage
     runs = dict.fromkeys(str(source.get("run_id")) for source in lineage.get("fitted_on") or ())
     if (lineage.get("timing") or {}).get("kind") == "table":
-        return f"Hold-out: the timing of the {name} is a published table, whose passes are not here to be held out."
+        return f"Hold-out: the timing of {name} is a published table, whose passes are not here to be held out."
     if not runs:
-        return f"Hold-out: the timing of the {name} was fitted on no passes, so none were held out."
-    return f"Hold-out: the timing of the {name} rests on passes of {', '.join(runs)}, and none of them were held out."
+        return f"Hold-out: the timing of {name} was fitted on no passes, so none were held out."
+    return f"Hold-out: the timing of {name} rests on passes of {', '.join(runs)}, and none of them were held out."
 
 
 def _error_table(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> pa.Table:
