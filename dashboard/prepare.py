@@ -2,17 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from dashboard.compare import compare
+from dashboard.compare.boundaries import Boundaries
+from dashboard.kept.derived import is_large
+from dashboard.metrics import SUBSETS, Estimator, Population
 from dashboard.pairs import comparable, replays_of
-from dashboard.store import Store
+from dashboard.queries.identity import repeats
+from dashboard.queries.passes import same_geometry
+from dashboard.store import WORKED_OUT, Store
+from dashboard.view import PARAMS
+from engine.bundle.schema import TABLES
+
+POPULATIONS = tuple(
+    Population(phase, subset) for phase in ("profile", "all", "warmup") for subset in SUBSETS if subset != "child"
+)
+"""Those that the bar on top offers of most runs, the one that opens first in front."""
+PATIENCE_S = 3600.0
+"""For a table of a run: nobody waits for it, and the machine may have other work."""
+Told = Callable[[str], None]
 
 
-def prepare(store: Store, run_id: str) -> bool:
-    """Work out the tables of a run, and its headline numbers beside its nearest replay or its measured runs.
+def large_runs(store: Store) -> list[str]:
+    """The sound runs with requests of which files are kept, by what their manifests say."""
+    entries = [entry for entry in store.catalogue() if entry.state == "ok" and entry.requests]
+    bundles = [store.catalog.manifest(entry.run_id) for entry in entries]
+    return [bundle.run_id for bundle in bundles if is_large(bundle.rows(one) for one in TABLES)]
 
-    Everything is kept in files, so that asking again costs little. False of a run that is not large or has no requests.
+
+def prepare(store: Store, run_id: str, told: Told | None = None) -> bool:
+    """Work out the tables of a run, and what pages say of it beside its nearest replay or its measured runs.
+
+    Everything is kept in files, so that asking again costs little. ``told`` is called with the words of each part.
+    False of a run that is not large or has no requests.
 
     Raises:
         GapscopeError: the run is absent or altered, or a limit of a query.
@@ -20,10 +44,35 @@ def prepare(store: Store, run_id: str) -> bool:
     if not store.is_large(run_id) or "requests" not in store.tables(run_id):
         return False
     with store.steady():
-        store.work_out(run_id)
-        for measured, replay in _pairs(store, run_id):
-            compare(store, measured, replay)
+        for words, work in _parts(store, run_id):
+            if told is not None:
+                told(words)
+            work()
     return True
+
+
+def _parts(store: Store, run_id: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """What there is to do, in words and as a call; what is asked for first comes first."""
+    beside = list(_pairs(store, run_id))
+    for population in POPULATIONS:
+        for pair in beside:
+            yield f"numbers of {population.words}", partial(_numbers, store, *pair, population)
+    for name in WORKED_OUT:
+        yield f"table {name}", partial(store.work_out, run_id, name)
+
+
+def _numbers(store: Store, measured: str, replay: str, population: Population) -> None:
+    """What the pages of a pair say of a population: its numbers, its passes, and the boundaries of its requests."""
+    compare(store, measured, replay, population)
+    if "passes" in store.tables(measured) and "passes" in store.tables(replay):
+        same_geometry(store, measured, replay, population)
+    own = (population.for_side(replay), population.for_side(measured))
+    for until in ("e2e", "ttft"):
+        found = Boundaries(store, (measured, replay), own, until, repeats(store, measured))
+        for choice in (found.complete, found.tail(PARAMS["bnd_tail"].default, Estimator.LINEAR)):
+            for index in range(2):
+                found.group(index, choice)
+            found.layers(1, choice)
 
 
 def _pairs(store: Store, run_id: str) -> Iterator[tuple[str, str]]:

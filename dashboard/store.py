@@ -99,15 +99,19 @@ class Result:
 
 
 class Store:
-    """Runs under several roots: catalogue, verified bundles and queries. Safe to use from threads."""
+    """Runs under several roots: catalogue, verified bundles and queries. Safe to use from threads.
 
-    def __init__(self, roots: Sequence[Path | str]) -> None:
+    ``making_limit_s`` bounds how long a table may take that is made of a run once.
+    """
+
+    def __init__(self, roots: Sequence[Path | str], making_limit_s: float = MAKING_LIMIT_S) -> None:
         self.catalog = Catalogue([Path(root) for root in roots])
         self.roots = self.catalog.roots
         self._spill = TemporaryDirectory(prefix="gapscope-spill-", ignore_cleanup_errors=True)
         self._database = _locked_database(self.roots, self._spill.name)
-        self._derived = Derived(self.roots[-1]) if self.roots else None
+        self._derived = Derived(self.roots) if self.roots else None
         self._lasting = Lasting(self.roots[-1]) if self.roots else None
+        self._making_limit_s = making_limit_s
         self._lock = RLock()
         self._making = RLock()  # of tables: two sessions that make the same one at once are in each other's way
         self._loaded: dict[str, tuple[Signature, frozenset[str]]] = {}
@@ -297,10 +301,9 @@ class Store:
         most = population.tolerance_tokens if population.subset == "matched_near" else 0
         return f"({found} WHERE input_apart <= {int(most)} AND output_apart <= {int(most)})"
 
-    def work_out(self, run_id: str) -> None:
-        """Make every table of a run that is made at its first use; of a large one they stay in files."""
-        for name in WORKED_OUT:
-            self._worked_out(run_id, name)
+    def work_out(self, run_id: str, name: str) -> None:
+        """Make one of ``WORKED_OUT`` of a run, which is made at its first use; of a large run it stays in a file."""
+        self._worked_out(run_id, name)
 
     def _worked_out(self, run_id: str, name: str) -> str:
         """A table that is made of the run's, once; those that the run lacks are empty in it."""
@@ -335,15 +338,15 @@ class Store:
         if self._derived is not None and self.is_large(run_id):
             path = self._derived.found(run_id, name, source)
             if path is None:
-                watched = limited(cursor := self._database.cursor(), MAKING_LIMIT_S)
-                with closing(cursor), _told(name, MAKING_LIMIT_S), watched:
+                watched = limited(cursor := self._database.cursor(), self._making_limit_s)
+                with closing(cursor), _told(name, self._making_limit_s), watched:
                     made = cursor.sql(text, params=_wide(bound)) if bound else cursor.sql(text)
                     path = self._derived.keep(run_id, name, source, made.to_arrow_reader(ROW_GROUP))
         with closing(self._database.cursor()) as cursor:
             if path is not None:
                 cursor.read_parquet(str(path)).create_view(relation, replace=True)
                 return
-        self._run(f"CREATE OR REPLACE TABLE {relation} AS {text}", bound or {}, MAKING_LIMIT_S, name)
+        self._run(f"CREATE OR REPLACE TABLE {relation} AS {text}", bound or {}, self._making_limit_s, name)
 
     def _run(self, sql: str, params: dict[str, Any], time_limit_s: float, name: str) -> pa.Table:
         with closing(self._database.cursor()) as cursor, _told(name, time_limit_s), limited(cursor, time_limit_s):

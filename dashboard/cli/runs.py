@@ -41,12 +41,13 @@ def run_runs(arguments: argparse.Namespace) -> int:
 
 
 def _prepare(arguments: argparse.Namespace) -> int:
-    """Prepare every large run, with a line for each; 1 where one could not be."""
-    from dashboard.prepare import prepare
+    """Prepare every large run, with a line for each, and sweep what is kept of others; 1 where one could not be."""
+    from dashboard.kept.sweep import sweep
+    from dashboard.prepare import PATIENCE_S, prepare
     from dashboard.store import Store
     from engine.errors import GapscopeError
 
-    store, failed = Store(engine_cli.stores_of(arguments)), 0
+    store, failed = Store(engine_cli.stores_of(arguments), PATIENCE_S), 0
     for entry in store.catalogue():
         if entry.state != "ok" or arguments.kind not in (None, entry.kind):
             continue
@@ -56,4 +57,6 @@ def _prepare(arguments: argparse.Namespace) -> int:
         except GapscopeError as error:
             failed += 1
             print(f"not prepared {entry.run_id}: {error}", flush=True)
+    if removed := sweep(store.catalog):
+        print(f"removed {len(removed)} files of runs that are gone", flush=True)
     return int(bool(failed))

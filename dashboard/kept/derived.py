@@ -7,8 +7,9 @@ It is written whole or not at all, and made again where it cannot be read. Where
 from __future__ import annotations
 
 import hashlib
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 FOLDER = ".derived"
+ROOTS = "roots-"
+"""How the names of files begin that hold the roots of a store that keeps files here."""
 LARGE_ROWS = 200_000
 """A run with more rows in a table is large: what is made of it takes longer than a reader waits."""
 ROW_GROUP = 122_880
@@ -27,10 +30,11 @@ def is_large(rows: Iterable[int | None]) -> bool:
 
 
 class Derived:
-    """The files of derived tables in the last root of a store."""
+    """The files of derived tables in the last of the roots of a store."""
 
-    def __init__(self, root: Path) -> None:
-        self.folder = root / FOLDER
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self.folder = roots[-1] / FOLDER
+        self._roots = [str(root) for root in roots]
 
     def path(self, run_id: str, name: str, text: str) -> Path:
         """Where the table that ``text`` makes of a run is kept."""
@@ -51,6 +55,7 @@ class Derived:
         part = path.with_suffix(f".{os.getpid()}.part")
         try:
             self.folder.mkdir(exist_ok=True)
+            self._note_roots()
             part.touch()
         except OSError:
             return None
@@ -67,6 +72,24 @@ class Derived:
         finally:
             part.unlink(missing_ok=True)
         return path
+
+    def _note_roots(self) -> None:
+        """Write down where the runs lie of which files are kept here."""
+        text = json.dumps(self._roots)
+        path = self.folder / f"{ROOTS}{hashlib.sha256(text.encode()).hexdigest()[:12]}.json"
+        if not path.exists():
+            part = path.with_suffix(f".{os.getpid()}.part")
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, path)
+
+
+def noted_roots(folder: Path) -> list[Path]:
+    """The roots of all stores that keep files in this folder."""
+    found: list[Path] = []
+    for path in folder.glob(f"{ROOTS}*.json"):
+        with suppress(OSError, ValueError):
+            found += map(Path, json.loads(path.read_text(encoding="utf-8")))
+    return list(dict.fromkeys(found))
 
 
 def held(folder: Path) -> tuple[int, int]:

@@ -2,7 +2,7 @@
 
 import streamlit as st
 
-from dashboard import widgets
+from dashboard import preparing, widgets
 from dashboard.charts.records import importing, runs, saved_views
 from dashboard.frame import escape
 from dashboard.sharing.files import as_csv
@@ -10,6 +10,8 @@ from dashboard.sharing.files import as_csv
 widgets.entered()
 store, roots = widgets.store(), widgets.roots()
 entries = widgets.entries()
+if under_way := preparing.progress(roots[-1]):
+    st.caption(f":material/hourglass_empty: {escape(under_way.sentence)}")
 
 
 def pick(action: str) -> None:
