@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,8 @@ from engine.errors import GapscopeError
 from engine.timing import PassQueries, PassTimeSource, build_timing, model_for
 
 Floats = npt.NDArray[np.float64]
+DECIDING = frozenset(knob.name for knob in knobs.KNOBS if knob.group in ("timing", "deployment"))
+"""Knobs that decide how a pass is priced."""
 INSIDE = tuple(RESOLUTIONS.index(name) for name in ("exact", "interpolated"))
 
 
@@ -48,6 +51,18 @@ def rebuilt(store: Store, run_id: str) -> tuple[PassTimeSource | None, str]:
 
     found: tuple[PassTimeSource | None, str] = store.remember(("timing", run_id), build)
     return found
+
+
+def by_timing(store: Store, run_ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Runs grouped by the timing that they have by their records, in the order of their first; one without is alone."""
+    found: dict[str, list[str]] = {}
+    for run_id in run_ids:
+        lineage = store.bundle(run_id).lineage
+        timing, config = lineage.get("timing"), lineage.get("config") or {}
+        own = {name: value for name, value in config.items() if name in DECIDING}
+        key = json.dumps([timing, own], sort_keys=True) if timing and config else run_id
+        found.setdefault(key, []).append(run_id)
+    return [tuple(group) for group in found.values()]
 
 
 def price(timing: PassTimeSource, geometry: Mapping[str, Floats]) -> Floats:

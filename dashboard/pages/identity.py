@@ -64,27 +64,39 @@ if recorded:
 else:
     st.info("Memory by component is not recorded on either side: weights, KV, activations and graphs stay unknown.")
 
-for side in frame.replays:
-    if side.bundle.kind != "replay":
-        continue
-    found = regime_of(store, side.bundle, frame.measured.bundle)
-    role, sides = side.role.name, (frame.measured, side)
+regimes = [
+    (side, regime_of(store, side.bundle, frame.measured.bundle))
+    for side in frame.replays
+    if side.bundle.kind == "replay"
+]
+for alike, found in timing_regime.together(regimes):
+    side, sides = alike[0], (frame.measured, *alike)
+    called = " and ".join(one.called for one in alike)
     if found is None:
-        st.info(f"The record of {side.called} says nothing of its timing, so its regime is unknown.")
+        st.info(f"The record of {called} says nothing of its timing, so its regime is unknown.")
         continue
     rows, note = timing_regime.axes(found, side)
-    draw(frame, f"axes-{role}", f"Regime of the timing of {side.called}: {found.kind}", rows, note=note, sides=sides)
+    if len(alike) > 1:
+        note += f" The same holds of what {' and '.join(one.run_id for one in alike[1:])} stands for."
     draw(
         frame,
-        f"parts-{role}",
-        f"What of the timing of {side.called} applies",
+        f"axes-{side.role.name}",
+        f"Regime of the timing of {called}: {found.kind}",
+        rows,
+        note=note,
+        sides=sides,
+    )
+    draw(
+        frame,
+        f"parts-{side.role.name}",
+        f"What of the timing of {called} applies",
         timing_regime.parts(found),
         sides=sides,
     )
     draw(
         frame,
-        f"changes-{role}",
-        f"Levels, corrections and transport in the timing of {side.called}",
+        f"changes-{side.role.name}",
+        f"Levels, corrections and transport in the timing of {called}",
         timing_regime.changes(found),
         sides=sides,
     )

@@ -6,6 +6,8 @@ import streamlit as st
 
 from dashboard import widgets
 from dashboard.charts.draw import draw
+from dashboard.charts.passes.pass_model import names as names_of
+from dashboard.charts.passes.pass_model import shared_timing
 from dashboard.charts.style import ROLES
 from dashboard.charts.timing import anchors, timing, timing_checks
 from dashboard.frame import escape
@@ -47,8 +49,11 @@ if any(name.startswith("analytic:") for name in names):
 passes = measured_passes(store, run_id)
 assert passes is not None  # of those that are offered
 sources = []
+models = shared_timing(frame, store)
+replays = [side for side in replays if side.run_id in models]  # the first of those with one timing stands for all
 for side in replays:
-    found = replace(own(store, side.bundle, run_id), name=f"{side.role.name}: {side.run_id.rpartition('-')[0]}")
+    slug = side.run_id.rpartition("-")[0] if len(models[side.run_id]) == 1 else "the same model"
+    found = replace(own(store, side.bundle, run_id), name=f"{names_of(models[side.run_id])}: {slug}")
     if found.why:
         st.info(escape(f"Not drawn, {found.name}: {found.why}"))
     sources.append((side.role, found))
@@ -84,23 +89,23 @@ if best is not None:
     draw(frame, "skew", "Do uneven KV lengths cost time?", told, figure, note=words, sides=sides)
 
 for side in replays:
-    held, name = timing_checks.holdout(side, frame.dark), side.role.name
+    held, called = timing_checks.holdout(side, frame.dark), " and ".join(one.called for one in models[side.run_id])
     if held is None:
-        st.caption(escape(timing_checks.no_holdout(side, side.called)))
+        st.caption(escape(timing_checks.no_holdout(side, called)))
         continue
     by_class, (by_cell, figure), words = held
     draw(
         frame,
-        f"holdout-{name}",
-        f"Hold-out error of the timing of {side.called}, by class",
+        f"holdout-{side.role.name}",
+        f"Hold-out error of the timing of {called}, by class",
         by_class,
         note=words,
         sides=(run, side),
     )
     draw(
         frame,
-        f"holdout-cells-{name}",
-        f"Hold-out error of the timing of {side.called}, by cell",
+        f"holdout-cells-{side.role.name}",
+        f"Hold-out error of the timing of {called}, by cell",
         by_cell,
         figure,
         note="Colour: error of the total time of a cell; numbers: passes held out in it.",

@@ -272,3 +272,31 @@ def test_links_lead_on_with_the_changed_knobs(opened: Open, store: Path) -> None
     links = [one.proto for one in app.get("page_link")]
     (found,) = [one for one in links if one.label == "Sweep a knob from here"]
     assert "swp_with=lanes%3D6+think_scale%3D0.5" in found.query_string
+
+
+def test_a_timing_that_two_replays_share_is_drawn_once(opened: Open, store: Path) -> None:
+    """A what-if of other lanes has the model of its base: one line for both, one regime, one hold-out."""
+    pair = [run_id(store, "ample8-predicted"), run_id(store, "ample8-predicted-what-if")]
+    app = opened(store, "passes", r=pair)
+    assert not app.exception
+    lines = {one["name"] for one in chart(app, "Duration of")["data"] if one.get("name", "").endswith("model")}
+    assert lines == {"replay and candidate 2 model"}
+    assert "Replay and candidate 2: the model's total is" in plain(words(app))
+    assert "Candidate 2: the model's total" not in plain(words(app))
+    app = opened(store, "timing", r=pair)
+    assert not app.exception
+    told = plain(words(app))
+    assert "Hold-out error of the timing of the replay and candidate 2, by class" in told
+    drawn = {one.get("name") for one in chart(app, "Decode passes over KV")["data"]}
+    assert any(name and name.startswith("replay and candidate 2: the same model") for name in drawn)
+    app = opened(store, "identity", r=pair, ack="true")
+    assert not app.exception
+    assert sum("rule" in one.value for one in app.dataframe) == 1
+    assert "Regime of the timing of the replay and candidate 2: fpm" in plain(words(app))
+    # another scale is another timing
+    base = find_bundle([store], "ample8-predicted").run_id
+    key = sweep.key_of(sweep.record_of(base, {**SHORT, "pass_scale": 1.25}, []))
+    scaled = sweep.in_stores([store])[key]
+    app = opened(store, "passes", r=[pair[0], scaled])
+    lines = {one["name"] for one in chart(app, "Duration of")["data"] if one.get("name", "").endswith("model")}
+    assert lines == {"replay model", "candidate 2 model"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.charts.passes.passes import WORDS, counts
 from dashboard.charts.phases import TIME, shaded
 from dashboard.frame import Frame, Side
-from dashboard.pricing import Priced, price, priced, timing_of
+from dashboard.pricing import Priced, by_timing, price, priced, timing_of
 from dashboard.queries import passes
 from dashboard.queries.ranges import Span, capture_span
 from dashboard.store import Result, Store
@@ -41,8 +41,13 @@ def durations(frame: Frame, store: Store, pass_class: str, axis: str, log: bool)
         results.append((side, passes.duration_curve(store, side.run_id, population, pass_class, axis, limit)))
     figure = _curves(frame, store, results, axis, log)
     panels = [("duration, ms", figure)]
+    models = shared_timing(frame, store)
     errors = [
-        one for side in frame.replays for one in _errors(frame, store, side, pass_class, axis, limit) if len(one.x)
+        one
+        for side in frame.replays
+        if side.run_id in models
+        for one in _errors(frame, store, side, names(models[side.run_id]), pass_class, axis, limit)
+        if len(one.x)
     ]
     if errors and figure["data"]:
         drawn = figures.lines(errors, Axis(passes.AXES[axis]), Axis(ERROR, percent=True), dark=frame.dark)
@@ -63,10 +68,22 @@ def durations(frame: Frame, store: Store, pass_class: str, axis: str, log: bool)
     return stack(results, columns, counts(frame, store, pass_class)), figure
 
 
+def shared_timing(frame: Frame, store: Store) -> dict[str, list[Side]]:
+    """The first replay of each timing, by its run id, with all that have it: it is drawn once."""
+    sides = {side.run_id: side for side in frame.replays}
+    return {group[0]: [sides[one] for one in group] for group in by_timing(store, list(sides))}
+
+
+def names(sides: Sequence[Side]) -> str:
+    """What the legend of their model calls replays that share it."""
+    return " and ".join(side.role.name for side in sides)
+
+
 def _curves(frame: Frame, store: Store, results: Sequence[tuple[Side, Result]], axis: str, log: bool) -> Figure:
     shown = [(side, result) for side, result in results if not result.not_recorded and len(result)]
     measured = next((result for side, result in shown if side is frame.measured), None)
     points, curves = [], []
+    models = shared_timing(frame, store)
     if measured is not None:
         x, role = measured.array("x"), frame.measured.role
         points.append((role, f"{role.name} p50", x, measured.array("p50_ns") / 1e6, measured.array("passes")))
@@ -76,10 +93,12 @@ def _curves(frame: Frame, store: Store, results: Sequence[tuple[Side, Result]], 
         if side is frame.measured:
             continue
         timing = timing_of(store, side.run_id) if measured is not None else None
+        if timing is not None and side.run_id not in models:
+            continue
         if timing is not None and measured is not None:
             geometry = {name: measured.array(name) for name in passes.AXES}
             model = price(timing, geometry) / 1e6
-            curves.append(Series(side.role, f"{side.role.name} model", measured.array("x"), model))
+            curves.append(Series(side.role, f"{names(models[side.run_id])} model", measured.array("x"), model))
         else:
             curves.append(Series(side.role, f"{side.role.name} p50", result.array("x"), result.array("p50_ns") / 1e6))
     figure = figures.cloud(points, curves, Axis(passes.AXES[axis]), Axis("pass duration, ms", log=log), dark=frame.dark)
@@ -89,7 +108,7 @@ def _curves(frame: Frame, store: Store, results: Sequence[tuple[Side, Result]], 
     return figure
 
 
-def _errors(frame: Frame, store: Store, side: Side, pass_class: str, axis: str, limit: int) -> list[Series]:
+def _errors(frame: Frame, store: Store, side: Side, name: str, pass_class: str, axis: str, limit: int) -> list[Series]:
     """p10, p50 and p90 of the errors in the bins of the curve."""
     found = priced(store, frame.measured.run_id, side.run_id)
     if found is None:
@@ -99,7 +118,6 @@ def _errors(frame: Frame, store: Store, side: Side, pass_class: str, axis: str, 
     bins = np.minimum(x * 40 // (limit + 1), 39)
     held = [one for one in np.unique(bins) if np.count_nonzero(bins == one) >= FEWEST]
     middle = np.array([x[bins == one].mean() for one in held])
-    name = side.role.name
     return [
         Series(side.role, f"{name} {label}", middle, np.array([np.percentile(error[bins == one], p) for one in held]))
         for p, label in ((50, "error p50"), (10, "error p10"), (90, "error p90"))
@@ -111,13 +129,13 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
 
     A further recording, like a repeat, shows whether the level moves there too: its own passes, by the first replay.
     """
-    found = _priced_sides(frame, store)
+    found, models = _priced_sides(frame, store), shared_timing(frame, store)
     span = capture_span(
         store, frame.measured.run_id, *(side.run_id for side, _ in found if side.bundle.kind == "measured")
     )
     panels = []
     for name in passes.CLASS_AXES:
-        series = [line for side, held in found if len((line := _level(side, held, name, span)).x)]
+        series = [line for side, held in found if len((line := _level(side, models, held, name, span)).x)]
         if series:
             x = Axis(TIME, range=(span.start_ns / 1e9, span.end_ns / 1e9))
             drawn = figures.lines(series, x, Axis(ERROR, percent=True), dark=frame.dark, markers=True)
@@ -127,7 +145,7 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
             panels.append((WORDS[name], drawn))
     figure = figures.small_multiples(panels, columns=len(panels), height=260) if panels else {"data": [], "layout": {}}
     shaded(frame, figure)
-    rows = [row for side, held in found for row in _by_phase(side, held)]
+    rows = [row for side, held in found for row in _by_phase(side, models, held)]
     columns = [
         Column("side", "Side", pinned=True),
         Column("class", "Class"),
@@ -151,14 +169,16 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
         if "passes" in store.tables(frame.measured.run_id)
         else f"Not recorded: run {frame.measured.run_id} has no passes that a replay's timing could price.",
     )
-    return answer, figure, " ".join(_shift(side, held) for side, held in found)
+    return answer, figure, " ".join(_shift(side, models, held) for side, held in found)
 
 
 def _priced_sides(frame: Frame, store: Store) -> list[tuple[Side, Priced]]:
     """The measured passes at the price of each replay; a further recording's own passes at that of the first replay."""
     timed = [side for side in frame.replays if timing_of(store, side.run_id) is not None]
-    found = []
+    found, models = [], shared_timing(frame, store)
     for side in frame.replays:
+        if side in timed and side.run_id not in models:
+            continue
         if side in timed:
             one = priced(store, frame.measured.run_id, side.run_id)
         else:
@@ -178,7 +198,7 @@ def _zero(span: Span, dark: bool) -> dict[str, Any]:
     return figures.reference_line("no error", ends, np.zeros(2), dark=dark)
 
 
-def _level(side: Side, held: Priced, name: str, span: Span) -> Series:
+def _level(side: Side, models: Mapping[str, list[Side]], held: Priced, name: str, span: Span) -> Series:
     own = (held.classes == name) & np.isfinite(held.start_s)
     width = max(span.length_ns / 1e9 / BINS, 1e-9)
     bins = np.clip((held.start_s[own] - span.start_ns / 1e9) // width, 0, BINS - 1).astype(np.int64)
@@ -187,7 +207,10 @@ def _level(side: Side, held: Priced, name: str, span: Span) -> Series:
     model = np.bincount(bins, held.model_ns[own], BINS)[keep]
     measured = np.bincount(bins, held.measured_ns[own], BINS)[keep]
     middle = span.start_ns / 1e9 + (np.arange(BINS)[keep] + 0.5) * width
-    return Series(side.role, side.name, middle, model / measured - 1)
+    shared = names(models[side.run_id])
+    return Series(
+        side.role, side.name if shared == side.role.name else f"{shared}: the same model", middle, model / measured - 1
+    )
 
 
 def _phases(held: Priced) -> list[str]:
@@ -196,7 +219,7 @@ def _phases(held: Priced) -> list[str]:
     return [str(name) for name in names[np.argsort(first)]]
 
 
-def _by_phase(side: Side, held: Priced) -> list[dict[str, Any]]:
+def _by_phase(side: Side, models: Mapping[str, list[Side]], held: Priced) -> list[dict[str, Any]]:
     rows = []
     for name in passes.CLASS_AXES:
         for phase in _phases(held):
@@ -205,7 +228,7 @@ def _by_phase(side: Side, held: Priced) -> list[dict[str, Any]]:
                 low, high = np.percentile(held.error[own], [10, 90])
                 rows.append(
                     {
-                        "side": side.role.name,
+                        "side": names(models[side.run_id]),
                         "class": name,
                         "phase": phase,
                         "passes": int(own.sum()),
@@ -219,7 +242,7 @@ def _by_phase(side: Side, held: Priced) -> list[dict[str, Any]]:
     return rows
 
 
-def _shift(side: Side, held: Priced) -> str:
+def _shift(side: Side, models: Mapping[str, list[Side]], held: Priced) -> str:
     """How far the level lies in warm-up and in profile, and how far it moves between them."""
     levels = {phase: held.level(held.phases == phase) for phase in ("warmup", "profile")}
     known = {phase: level for phase, level in levels.items() if level is not None}
@@ -229,4 +252,4 @@ def _shift(side: Side, held: Priced) -> str:
         return ""
     moved = f"; the level moves by {100 * (known['profile'] - known['warmup']):+.1f} points" if len(known) == 2 else ""
     where = "" if side.bundle.kind == "replay" else " on its own passes"
-    return f"{side.role.name.capitalize()}: the model's total{where} is {said}{moved}."
+    return f"{names(models[side.run_id]).capitalize()}: the model's total{where} is {said}{moved}."

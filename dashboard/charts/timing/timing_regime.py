@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -40,6 +41,25 @@ def axis_row(row: AxisRow, noun: str = "anchor") -> dict[str, str | None]:
     state = "differs, allowed" if row.allowed else row.state
     rule = row.rule.replace("of the anchor", f"of the {noun}")
     return {"axis": row.label, "state": state, "anchor": row.anchor, "target": row.target, "rule": rule}
+
+
+Found = TimingRegime | None
+
+
+def together(found: Sequence[tuple[Side, Found]]) -> list[tuple[list[Side], Found]]:
+    """Replays whose timing has the same regime, with it; they may stand for different runs, and are drawn once."""
+    groups: list[tuple[list[Side], Found]] = []
+    for side, regime in found:
+        same = next((group for group in groups if regime and group[1] and _same(regime, group[1])), None)
+        if same is None:
+            groups.append(([side], regime))
+        else:
+            same[0].append(side)
+    return groups
+
+
+def _same(one: TimingRegime, other: TimingRegime) -> bool:
+    return replace(one, target="") == replace(other, target="")
 
 
 def axes(found: TimingRegime, replay: Side) -> tuple[Answer, str]:
