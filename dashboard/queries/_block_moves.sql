@@ -180,13 +180,13 @@ named AS (  -- narrow, as what a window sorts it carries along
     ASOF LEFT JOIN clears c ON c.worker_id IS NOT DISTINCT FROM o.worker_id AND c.dp_rank IS NOT DISTINCT FROM o.dp_rank AND c.move <= o.move
     WHERE o.hash IS NOT NULL
 ),
-history AS (
+history AS (  -- sums of flags: a count with a filter walks its window anew for every row
     SELECT
         move,
-        count(*) FILTER (stores) OVER (PARTITION BY hash ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stores_before,
-        count(*) FILTER (stores) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS stores_here,
-        count(*) FILTER (computes) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS computed_here,
-        count(*) FILTER (stores) OVER held - count(*) FILTER (evicts) OVER held AS held_before,
+        coalesce(sum(stores::TINYINT) OVER (PARTITION BY hash ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS stores_before,
+        coalesce(sum(stores::TINYINT) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS stores_here,
+        coalesce(sum(computes::TINYINT) OVER (PARTITION BY hash, pool ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::BIGINT AS computed_here,
+        coalesce(sum(stores::TINYINT - evicts::TINYINT) OVER held, 0)::BIGINT AS held_before,
         lag(order_ns) OVER (PARTITION BY hash, pool ORDER BY move) AS last_move_ns
     FROM named
     WINDOW held AS (PARTITION BY hash, emptied ORDER BY move ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)

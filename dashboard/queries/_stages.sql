@@ -23,9 +23,9 @@ spans AS (
 passes AS MATERIALIZED (
     SELECT
         *,
-        coalesce(sum(until_ns - start_ns) FILTER (class = 'prefill_only') OVER earlier, 0)::BIGINT AS prefill_ns,
-        coalesce(sum(until_ns - start_ns) FILTER (class = 'mixed') OVER earlier, 0)::BIGINT AS mixed_ns,
-        coalesce(sum(until_ns - start_ns) FILTER (class = 'decode_only') OVER earlier, 0)::BIGINT AS decode_ns
+        coalesce(sum(CASE WHEN class = 'prefill_only' THEN until_ns - start_ns END) OVER earlier, 0)::BIGINT AS prefill_ns,
+        coalesce(sum(CASE WHEN class = 'mixed' THEN until_ns - start_ns END) OVER earlier, 0)::BIGINT AS mixed_ns,
+        coalesce(sum(CASE WHEN class = 'decode_only' THEN until_ns - start_ns END) OVER earlier, 0)::BIGINT AS decode_ns
     FROM spans
     WHERE until_ns > start_ns
     WINDOW earlier AS (PARTITION BY engine_rank ORDER BY start_ns ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)
