@@ -1,4 +1,4 @@
-"""A real server of the dashboard, and sessions as a browser opens them: one WebSocket each, with Streamlit's messages."""
+"""A real server of the dashboard, and sessions as a browser opens them: WebSockets with messages of Streamlit."""
 
 from __future__ import annotations
 
