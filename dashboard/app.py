@@ -13,6 +13,7 @@ from dashboard.serving.gate import require_login
 from dashboard.sharing.comment import Shown
 from dashboard.shell import heading, mark, panels
 from dashboard.shell.bar import pair_bar
+from dashboard.shell.contents import contents
 from dashboard.shell.sheet import STYLE
 from engine.collector import libraries_frozen
 from engine.errors import GapscopeError
@@ -53,12 +54,14 @@ def _page(page: Any, name: str) -> None:
     shown = Shown(widgets.store(), view.PAGES[name], partial(widgets.permalink, name), _contract)
     st.session_state["_shown"] = shown
     copying = pair_bar(name)
+    listed = st.container()
     if again:
         st.rerun()
     try:
         page.run()
     finally:
         widgets.remember_view(name)  # a page that stops early shows something, too
+        contents(listed, shown.drawn.values())
         if copying:
             panels.comment(copying, shown)
 

@@ -72,6 +72,7 @@ def draw(
     if shown := st.session_state.get("_shown"):
         shown.tell(drawn)
     with st.container(border=True, key=f"chart-{key}", gap="xsmall"):
+        st.html(f'<div class="anchor" id="{drawn.anchor}"></div>')
         words = [reading(_page(), key), answer.definition]
         st.markdown(f"**{escape(title)}**", help=escape(" ".join(one for one in words if one)) or None)
         if said := how.chips(sides or frame.sides, title):

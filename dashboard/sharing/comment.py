@@ -34,6 +34,11 @@ class Drawn:
     note: str = ""
     sides: tuple[Side, ...] | None = None
 
+    @property
+    def anchor(self) -> str:
+        """Where a link within the page leads to it."""
+        return "chart-" + "".join(char if char.isalnum() else "-" for char in self.key)
+
 
 @dataclass
 class Shown:

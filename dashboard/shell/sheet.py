@@ -21,6 +21,12 @@ STYLE = """<style>
 .st-key-titles p { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 [data-testid="stMultiSelectTagsContainer"] span[title] { font-size: 0.78rem; }
 .st-key-printed { display: none; }
+.st-key-contents a { color: inherit; text-decoration-color: light-dark(#C4C4CA, #5A5A62); text-underline-offset: 3px; }
+.st-key-contents p { line-height: 1.5; }
+/* Where a link within the page leads: takes no room, and stops below the header. */
+[data-testid="stElementContainer"]:has(> [data-testid="stHtml"] > .anchor) { position: absolute; }
+[class*="st-key-chart-"] { position: relative; }
+.anchor { scroll-margin-top: 4.6rem; }
 
 /* Where the keyboard is, is seen: also in a chart's own menu, which shows on hover otherwise. */
 a:focus-visible, .modebar-btn:focus-visible { outline: 2px solid currentColor !important; outline-offset: 1px; }
@@ -46,6 +52,7 @@ button[aria-label="Clear all"] { min-width: 24px; min-height: 24px; }
   [data-testid="stSidebar"], [data-testid="stHeader"], [data-testid="stToolbar"], .modebar,
   .stButton, .stDownloadButton, .stPopover, .stFileUploader { display: none !important; }
   .st-key-pairbar { display: none !important; }
+  .anchor { scroll-margin-top: 0; }
   .st-key-title h1 { font-size: 1.3rem; }
   .st-key-printed { display: block; }
   .stMainBlockContainer { padding: 0; max-width: none; }

@@ -66,6 +66,21 @@ def test_the_keyboard_goes_from_the_pair_bar_to_a_chart_and_its_rows(page: Any, 
     panel.wait_for(state="detached")
 
 
+def test_the_list_of_a_long_page_leads_to_its_charts_by_keyboard(page: Any, server: str) -> None:
+    go(page, f"{server}/cache_events")
+    link = page.locator(".st-key-contents a").nth(4)
+    link.focus()
+    page.keyboard.press("Enter")
+    target = link.get_attribute("href")
+    assert page.url.endswith(target)
+    chart = page.locator('[class*="st-key-chart-"]', has=page.locator(target))
+    page.wait_for_function("e => e.getBoundingClientRect().top < 120", arg=chart.element_handle())
+    box = chart.bounding_box()
+    assert 0 <= box["y"] < 120  # below the header, which lies over the page
+    page.keyboard.press("Tab")  # goes on from there
+    assert page.evaluate("e => e.contains(document.activeElement)", chart.element_handle())
+
+
 def test_nothing_moves_where_less_motion_is_asked_for(page: Any, server: str) -> None:
     go(page, f"{server}/passes")
     moving = page.evaluate(
@@ -91,6 +106,7 @@ def test_paper_has_the_pair_as_text_whole_charts_and_no_controls_of_the_screen(p
         assert not any(one.is_visible() for one in page.get_by_test_id(gone).all()), gone
     assert not page.locator(".st-key-pairbar").is_visible()
     assert page.locator("[class*=st-key-strip-] p").first.is_visible()
+    assert page.locator(".st-key-contents a").first.is_visible()
     widths = page.evaluate(
         "() => [...document.querySelectorAll('.main-svg, [data-testid=\"stDataFrame\"]')]"
         ".map(e => e.getBoundingClientRect().width * e.currentCSSZoom)"
