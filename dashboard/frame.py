@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from dashboard.charts.style import COMPARED, REFERENCE, REPEAT, ROLES, Role
 from dashboard.compare import LABELS
-from dashboard.compare.claim import PLACES
+from dashboard.compare.rows import ALIKE, places
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries.identity import said_differing
 from dashboard.serving.places import hidden
@@ -139,15 +139,16 @@ def role(index: int) -> Role:
 
 
 def placed(measured: Side, replays: Sequence[Side]) -> tuple[Side, tuple[Side, ...]]:
-    """The sides, called by their places where nobody of them is a replay of the other."""
-    own = dict(zip(ROLES, roles([side.label for side in replays]), strict=True))
+    """The sides, called by their places where they are no recording and a replay of it."""
+    kinds = [side.bundle.kind for side in replays]
+    own = dict(zip(ROLES, roles(measured.bundle.kind, kinds), strict=True))
     left, *right = (replace(side, role=own.get(side.role, side.role)) for side in (measured, *replays))
     return left, tuple(right)
 
 
-def roles(labels: Sequence[str]) -> tuple[Role, ...]:
-    """The roles of the pair bar, in the words of the labels that its pairs have."""
-    alike = bool(labels) and all(label in PLACES for label in labels)
+def roles(first: str, others: Sequence[str]) -> tuple[Role, ...]:
+    """The roles of the pair bar, by the kind of the run in first place and of the others."""
+    alike = bool(others) and all(places(first, other) == ALIKE for other in others)
     return (REFERENCE, COMPARED, *ROLES[2:]) if alike else ROLES
 
 

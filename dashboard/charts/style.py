@@ -43,7 +43,7 @@ ROLES: tuple[Role, ...] = (
 )
 """The measured run first, then the replays in the order of the pair bar."""
 REFERENCE, COMPARED = replace(ROLES[0], name="reference"), replace(ROLES[1], name="compared with it")
-"""The same two places where they are not a recording and a replay (``dashboard.compare.claim.PLACES``)."""
+"""The same two places where they are not a recording and a replay (``dashboard.compare.rows.places``)."""
 REPEAT = Role("repeat", "#3E7E92", "#8CC7D6", "longdashdot", "cross", "┉", "blue")
 """A repeat of the measured run that is not in the pair bar; one that is keeps the role of its place there."""
 
@@ -94,10 +94,6 @@ RESOLUTION_SYMBOL: dict[str, str] = {
 NOISE = ("rgba(128,128,136,0.26)", "rgba(128,128,136,0.13)")
 """Where the measured side may lie when nothing changes; and how far redrawing reaches beyond one or two repeats."""
 NOISE_WORDS = "noise of the measured run", "redrawing beyond its repeats"
-NOISE_NOTE = (
-    "Grey: where the measured side itself may lie when nothing changes (repeats, else a bootstrap); light grey: what "
-    "redrawing adds to one or two repeats. Only what lies beyond both is outside the noise."
-)
 GRID_LIGHT, GRID_DARK = "#E4E4E7", "#34343A"
 HEIGHT = 340
 
@@ -127,3 +123,11 @@ def gap(ratio: float | None, decimals: int = 1) -> str:
 def count(value: float | None) -> str:
     """A whole number with thousands separated."""
     return "–" if value is None else f"{value:,.0f}"
+
+
+def noise_note(first: str = "measured") -> str:
+    """What the grey of a chart shows; ``first`` is what the side is called whose noise it is."""
+    return (
+        f"Grey: where the {first} side itself may lie when nothing changes (repeats, else a bootstrap); light grey: "
+        "what redrawing adds to one or two repeats. Only what lies beyond both is outside the noise."
+    )

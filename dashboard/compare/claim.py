@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from dashboard.compare.gates import GateResult
-from dashboard.compare.rows import NEARLY, Row, judged, nearly_equal
+from dashboard.compare.rows import ALIKE, NEARLY, Row, judged, nearly_equal, places
 from dashboard.metrics import Population
 from dashboard.queries.identity import IdentityDiff, said_differing
 
@@ -18,10 +18,10 @@ _LABELS = {
     "replay_pair": "Two replays: their gap says what the change between them does, nothing about a measurement.",
     "same_run": "A run against itself: every gap is zero and shows nothing.",
 }
-PLACES = dict.fromkeys(
-    ("measured_repeat", "measured_pair", "replay_pair", "same_run"), ("reference", "compared with it")
+SWAPPED = (
+    "The sides are swapped: the reference is a replay, the run compared with it a recording. A gap is the recording "
+    "over the replay, so its sign is the other one of a model's error."
 )
-"""What the two sides are called where they are not a recording and a replay; the columns keep their names."""
 
 
 def claim(
@@ -32,25 +32,27 @@ def claim(
     successes: tuple[int, int],
     diff: IdentityDiff,
     failed: Sequence[str] = (),
+    kinds: tuple[str, str] = ("measured", "replay"),
 ) -> list[str]:
     """Sentences, the first of them the label. A passed mean never claims a tail.
 
     ``successes`` are those of ``population`` on either side: what the gaps rest on. ``failed`` names the checks that a
-    run of two measured ones failed.
+    run of two measured ones failed; ``kinds`` are those of the two runs, which say what the sides are called.
     """
     known = {str(row.key): row for row in rows}
     sentences = [_two_measurements(diff, failed) if label == "measured_pair" else _LABELS[label]]
+    alike = places(*kinds) == ALIKE
+    if alike and kinds[0] != kinds[1]:
+        sentences.append(SWAPPED)
     first, second = (
-        ("successes of the reference", "of the run compared with it")
-        if label in PLACES
-        else ("measured", "replayed successes")
+        ("successes of the reference", "of the run compared with it") if alike else ("measured", "replayed successes")
     )
     sentences.append(
         f"Over {successes[0]} {first} and {successes[1]} {second} ({population.words}), "
         f"{_gaps(known, ('ttft.mean', 'tpot.mean', 'e2e.mean', 'request_rate'))}."
     )
     compared = [row for row in rows if row.state != "not comparable"]
-    sentences.append(_counted(compared, label))
+    sentences.append(_counted(compared, label, "reference" if alike else "measured side"))
     if gates:
         failed = [result.gate.text for result in gates if result.verdict == "fail"]
         named = f"; {'this does' if len(failed) == 1 else 'these do'} not: {', '.join(failed)}." if failed else "."
@@ -97,14 +99,14 @@ def gates_hold(gates: Sequence[GateResult]) -> str:
     return f"{held} of {len(gates)} gate{'' if one else 's'} hold{'s' if one else ''}"
 
 
-def _counted(compared: Sequence[Row], label: str) -> str:
+def _counted(compared: Sequence[Row], label: str, first: str) -> str:
     """How many of the numbers are inside the noise, and of how many that cannot be said."""
     if label == "measured_repeat":
         return f"None of {len(compared)} compared numbers are judged: a repeat of the measured run is what noise is."
     inside = sum(row.state in ("~", "same") for row in compared)
     unjudged = sum(row.noise is None and row.state != "same" for row in compared)
     left_open = sum(row.state == "open" for row in compared)
-    parts = [f"{inside} of {len(compared)} compared numbers are equal or inside the noise of the measured side"]
+    parts = [f"{inside} of {len(compared)} compared numbers are equal or inside the noise of the {first}"]
     if left_open:
         parts.append(f"{left_open} beyond too few repeats are not shown to differ")
     if unjudged:

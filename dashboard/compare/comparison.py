@@ -11,7 +11,7 @@ from dashboard.compare.claim import claim
 from dashboard.compare.decomposition import Decomposition, decompositions
 from dashboard.compare.gates import Gate, GateResult, judge
 from dashboard.compare.numbers import Key, number
-from dashboard.compare.rows import Row, compare_number, judged, refused, to_be_said
+from dashboard.compare.rows import ALIKE, USUAL, Row, compare_number, judged, places, places_of, refused, to_be_said
 from dashboard.metrics import (
     HEADLINE,
     HEADLINE_METRICS,
@@ -70,6 +70,7 @@ class Comparison:
 
     ``rows`` holds the sample statistics, the rates of the chosen window and the other measures; ``rates`` the rates
     of every window. A passed mean claims nothing about a tail: ``claim`` says what was and what was not shown.
+    ``places`` are the words for the two sides.
     """
 
     measured: str
@@ -89,6 +90,7 @@ class Comparison:
     repeats: tuple[str, ...]
     decompositions: tuple[Decomposition, ...]
     claim: tuple[str, ...]
+    places: tuple[str, str] = USUAL
 
     @property
     def passed(self) -> bool:
@@ -169,7 +171,7 @@ def _compare(
         totals(store, measured, population.for_side(replay)).total("ok"),
         totals(store, replay, population.for_side(measured)).total("ok"),
     )
-    label = pair_label(store, measured, replay)
+    label, kinds = pair_label(store, measured, replay), (store.bundle(measured).kind, store.bundle(replay).kind)
     parts = tuple(found for name, found in decompositions(store, *pair, population, apart).items() if name in metrics)
     results = tuple(_judge(store, pair, gate, estimator, same) for gate in gates)
     return Comparison(
@@ -192,7 +194,8 @@ def _compare(
         identity=diff,
         repeats=same,
         decompositions=parts,
-        claim=tuple(claim(rows, results, label, population, successes, diff, _failed(store, *pair))),
+        claim=tuple(claim(rows, results, label, population, successes, diff, _failed(store, *pair), kinds)),
+        places=places(*kinds),
     )
 
 
@@ -261,16 +264,19 @@ def _warnings(
     if diff.regime_differs:
         names = ", ".join(row.label for row in diff.regime_differs)
         found.append(Warn("regime", f"Not like for like: {names} differ, and they define the regime."))
-    for side, run_id, told in zip(("measured", "replay"), pair, ledgers, strict=True):
+    called = places_of(store, *pair)
+    runs = ("reference", "run compared with it") if called == ALIKE else ("measured run", "replay run")
+    for side, run_id, told in zip(runs, pair, ledgers, strict=True):
         for problem in told.problems:
-            found.append(Warn("ledger", f"The {side} ledger does not balance: {problem}"))
+            found.append(Warn("ledger", f"The ledger of the {side} does not balance: {problem}"))
         for check in store.bundle(run_id).qualification:
             if check.verdict == "fail":
-                found.append(Warn("qualification", f"The {side} run failed {check.check}: {check.detail}"))
-    for source in store.bundle(pair[1]).lineage.get("fitted_on") or []:
-        if source.get("run_id") == pair[0]:
-            phases = ", ".join(source.get("phases") or ["every phase"])
-            found.append(Warn("fitted", f"The timing model was fitted on the measured run itself: {phases}."))
+                found.append(Warn("qualification", f"The {side} failed {check.check}: {check.detail}"))
+    for side, (one, other) in zip(runs, (pair, pair[::-1]), strict=True):
+        for source in store.bundle(other).lineage.get("fitted_on") or []:
+            if source.get("run_id") == one:
+                phases = ", ".join(source.get("phases") or ["every phase"])
+                found.append(Warn("fitted", f"The timing model was fitted on the {side} itself: {phases}."))
     if population.matched:
         found.append(Warn("subset", "Matched source-turns are a diagnostic subset, not the headline."))
     apart: dict[str, list[str]] = {}
@@ -282,17 +288,17 @@ def _warnings(
                 apart.setdefault(f"{rule}.", []).append(key.label)
     for words, labels in apart.items():
         found.append(Warn("definitions", f"{', '.join(labels)}: {words}"))
-    for side in ("measured", "replay"):
+    for at, side in enumerate(called):
         partial: dict[str, list[str]] = {}
         for row in rows:
-            if note := (row.measured if side == "measured" else row.replay).note:
+            if note := (row.replay if at else row.measured).note:
                 partial.setdefault(note, []).append(row.key.label)
         found += [Warn("left_out", f"{', '.join(labels)}, {side}: {note}.") for note, labels in partial.items()]
     weak = [str(row.key) for row in rows if row.weak]
     if weak:
         found.append(Warn("support", f"Too few values for {', '.join(weak)}: a percentile p needs 1/(1-p) of them."))
     if not repeats:
-        found.append(Warn("noise", "No repeat of the measured run in the store: noise is a bootstrap or unknown."))
+        found.append(Warn("noise", f"No repeat of the {runs[0]} in the store: noise is a bootstrap or unknown."))
     time_inside = next((row.replay.value for row in rows if str(row.key) == "coverage.time"), None)
     if time_inside is not None and time_inside < 1:
         found.append(

@@ -37,6 +37,20 @@ class Row:
         return any(side.n > 0 and not side.supported for side in (self.measured, self.replay))
 
 
+USUAL, ALIKE = ("measured", "replay"), ("reference", "compared with it")
+"""What the two sides are called: a recording and a replay of it, and any other two; columns keep their names."""
+
+
+def places(first: str, second: str) -> tuple[str, str]:
+    """What the sides are called, by the kinds of their runs: a replay in first place is measured by no word."""
+    return ALIKE if first in (second, "replay") else USUAL
+
+
+def places_of(store: Store, measured: str, replay: str) -> tuple[str, str]:
+    """The same of two runs of the store."""
+    return places(store.bundle(measured).kind, store.bundle(replay).kind)
+
+
 NEARLY = "under 0.05 %"
 """What is said of a gap that would be shown as 0.0 %: which way it points could not be read off the page."""
 
@@ -109,18 +123,19 @@ def compare_number(
     A repeat that is compared itself has no better or worse: the noise is made of it.
     """
     measured, replay = pair
+    names = places_of(store, measured, replay)
     said = refused(store, measured, replay, key)
     own = population.for_side(replay)
     left = number(store, measured, key, own, estimator)
     right = number(store, replay, key, population.for_side(measured), estimator)
     if left.value is None or right.value is None:
-        side, missing = ("measured", left) if left.value is None else ("replay", right)
+        side, missing = (names[0], left) if left.value is None else (names[1], right)
         return Row(key, left, right, None, None, "not comparable", f"{side}: {missing.why or 'undefined'}")
     if said:
         return Row(key, left, right, None, None, "not comparable", str(said))
     spread = noise(store, measured, key, own, estimator, repeats, left)
     gap = right.value / left.value - 1 if left.value else None
-    notes = "".join(f"; {said}" for said in (*_notes(left, right), *to_be_said(store, measured, replay, key)))
+    notes = "".join(f"; {said}" for said in (*_notes(names, left, right), *to_be_said(store, measured, replay, key)))
     if right.value == left.value:
         return Row(key, left, right, gap, spread, "same", f"equal values{notes}")
     if replay in repeats:
@@ -137,6 +152,6 @@ def compare_number(
     return Row(key, left, right, gap, spread, "better" if better else "worse", reason)
 
 
-def _notes(measured: Number, replay: Number) -> list[str]:
+def _notes(names: tuple[str, str], *sides: Number) -> list[str]:
     """What the values of either side leave out."""
-    return [f"{side}: {found.note}" for side, found in (("measured", measured), ("replay", replay)) if found.note]
+    return [f"{side}: {found.note}" for side, found in zip(names, sides, strict=True) if found.note]

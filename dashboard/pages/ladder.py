@@ -7,7 +7,7 @@ from dashboard.charts.draw import draw
 from dashboard.charts.replays import joblist
 from dashboard.charts.rungs import ladder, parity
 from dashboard.charts.rungs.ladder_steps import waterfall
-from dashboard.charts.style import NOISE_NOTE, ROLES
+from dashboard.charts.style import ROLES, noise_note
 from dashboard.compare.climb import TOP
 from dashboard.compare.ladder import base_of, climb
 from dashboard.compare.numbers import Key
@@ -73,7 +73,7 @@ else:
     key = Key.parse(widgets.control("ladder_number", flat=False, width=260))
     st.markdown("  \n".join(escape(sentence) for sentence in sentences(found.gaps[key])))
     title = f"{name_of(key)} from the prediction to the measurement"
-    note = f"{NOISE_NOTE} Hatched, ~: a step inside the noise; dotted: one beyond its repeats alone."
+    note = f"{noise_note()} Hatched, ~: a step inside the noise; dotted: one beyond its repeats alone."
     draw(frame, "steps", title, *waterfall(store, found, key, frame.dark), note=note, sides=pair)
     title = "Steps of every number, as a share of its measured value"
     note = "From the prediction to the measurement, so signs are opposite to a replay's gap. Click a row for its steps."

@@ -7,7 +7,7 @@ import streamlit as st
 from dashboard import widgets
 from dashboard.charts.draw import draw
 from dashboard.charts.replays import sweeping, tornado
-from dashboard.charts.style import NOISE_NOTE
+from dashboard.charts.style import noise_note
 from dashboard.frame import escape
 from dashboard.metrics import SWEEP_NUMBERS
 from dashboard.sweeps.effects import effect
@@ -55,6 +55,6 @@ if base is not None:
     spread = None if noise is None or target is None else noise.less(target)
     figure = tornado.bars(effects, scope, name, spread, gap, frame.dark)
     title = f"What one step of each knob does to {SWEEP_NUMBERS[name]}"
-    note = f"{NOISE_NOTE} Dotted: the change that closes the gap. Click a bar for its run."
+    note = f"{noise_note(frame.measured.role.name)} Dotted: the change that closes the gap. Click a bar for its run."
     draw(frame, "tornado", title, table, figure, note=note, sides=sides, on_select=partial(sweeping.chosen, "tornado"))
 draw(frame, "steps", "Steps, one by one", table, sides=sides, height=420)

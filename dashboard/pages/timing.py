@@ -27,7 +27,10 @@ if not recorded:
     st.stop()
 with st.container(horizontal=True, vertical_alignment="bottom"):
     run_id = widgets.control(
-        "tim_run", options=recorded, default=first if first in recorded else recorded[0], width=330
+        "tim_run",
+        options=recorded,
+        default=next((one.run_id for one in frame.sides if one.run_id in recorded), recorded[0]),
+        width=330,
     )
     known = offered(store)
     lacking = [name for name in st.query_params.get_all("tim_with") if name and name not in known]

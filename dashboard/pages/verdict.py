@@ -7,7 +7,7 @@ from dashboard.charts.comparison import contract, number_table, verdict, waterfa
 from dashboard.charts.comparison.cohort import successes
 from dashboard.charts.draw import draw
 from dashboard.charts.panel.copying import copy_button
-from dashboard.charts.style import NOISE_NOTE
+from dashboard.charts.style import noise_note
 from dashboard.compare import compare
 from dashboard.compare.nearest import nearest_claim
 from dashboard.frame import escape
@@ -51,7 +51,7 @@ if frame.like_for_like:
         "Gap of the headline numbers, %",
         number_table.table(frame, store, headline, n),
         verdict.gaps(frame, found, names),
-        note=NOISE_NOTE,
+        note=noise_note(frame.measured.role.name),
     )
     with st.container(horizontal=True, vertical_alignment="bottom"):
         split = widgets.control("split")

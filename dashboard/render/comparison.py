@@ -7,9 +7,8 @@ import shlex
 from typing import Any
 
 from dashboard.compare import LABELS, Comparison, judged
-from dashboard.compare.claim import PLACES
 from dashboard.compare.numbers import Number
-from dashboard.compare.rows import Row, nearly_equal
+from dashboard.compare.rows import ALIKE, Row, nearly_equal
 from dashboard.queries.identity import said_differing
 from dashboard.render.parts import PARTS_HEAD, decomposition_json, parts_notes, parts_rows
 from dashboard.render.tables import NOTHING, grid, section, shown_unit, shown_value
@@ -50,14 +49,9 @@ def reproduce(comparison: Comparison) -> str:
 HEAD = ("metric", "statistic", "unit", "measured", "replay", "gap", "noise", "n measured", "n replay", "state")
 
 
-def _places(comparison: Comparison) -> tuple[str, str]:
-    """What the two sides are called."""
-    return PLACES.get(comparison.label, ("measured", "replay"))
-
-
 def _head(comparison: Comparison) -> tuple[str, ...]:
     """HEAD in the words of the label."""
-    first, second = _places(comparison)
+    first, second = comparison.places
     return tuple(name.replace("measured", first).replace("replay", second) for name in HEAD)
 
 
@@ -87,7 +81,7 @@ def _ledger(comparison: Comparison, markdown: bool) -> str:
     head = ("side", "phase", "attempted", "ok", "error", "rejected", "canceled", "in flight")
     rows = [
         (side, r.phase, *(f"{n:,}" for n in (r.attempted, r.ok, r.error, r.rejected, r.canceled, r.in_flight)))
-        for side, told in zip(_places(comparison), comparison.ledgers, strict=True)
+        for side, told in zip(comparison.places, comparison.ledgers, strict=True)
         for r in told.rows
     ]
     return grid(head, rows, markdown)
@@ -100,7 +94,7 @@ def _gates(comparison: Comparison, markdown: bool) -> str:
 
 def _consistency(comparison: Comparison) -> list[str]:
     lines = []
-    for side, c in zip(_places(comparison), comparison.consistency, strict=True):
+    for side, c in zip(comparison.places, comparison.consistency, strict=True):
         little, observed = shown_value(c.little, "requests"), shown_value(c.observed, "requests")
         lanes = NOTHING if c.lanes is None else f"{c.lanes:,}"
         note = f" ({c.note.rstrip('.')})" if c.note else ""
@@ -120,14 +114,15 @@ def _parts(comparison: Comparison, markdown: bool) -> list[str]:
 def _facts(comparison: Comparison) -> list[str]:
     m, diff = comparison.matched, comparison.identity
     repeats = ", ".join(comparison.repeats) or "none in the store"
-    measured, replayed = ("", "") if comparison.label in PLACES else (" measured", " replayed")
+    alike = comparison.places == ALIKE
+    measured, replayed = ("", "") if alike else (" measured", " replayed")
     successes = f"{m.measured_ok}{measured} and {m.replay_ok}{replayed} successes"
     return [
         f"label: {LABELS[comparison.label]}",
         f"population: {comparison.population.words}",
         f"percentiles: {comparison.estimator.words}",
         f"rates: {comparison.window.words}",
-        f"repeats of the measured run: {repeats}",
+        f"repeats of the {'reference' if alike else 'measured run'}: {repeats}",
         f"identity: of the fields {said_differing(diff.rows)}, {diff.unknown} are unknown on a side or both",
         f"shared source-turns: {m.matched} of {successes} ({m.rule})",
     ]
@@ -139,7 +134,7 @@ def comparison_text(comparison: Comparison, form: str) -> str:
         return json.dumps(comparison_json(comparison), indent=1, ensure_ascii=False)
     markdown = form == "markdown"
     bullet, title = ("- ", "## ") if markdown else ("  ", "")
-    first, second = _places(comparison)
+    first, second = comparison.places
     rows = grid(_head(comparison), [cells(row) for row in comparison.rows], markdown)
     head = [f"{'# ' if markdown else ''}{first} {comparison.measured}, {second} {comparison.replay}"]
     head += [""] * markdown + [bullet + fact for fact in _facts(comparison)]

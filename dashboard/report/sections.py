@@ -63,7 +63,7 @@ def _verdict(section: Section, store: Store, report: Report) -> None:
             lambda frame: (
                 number_table.table(frame, store, headline, n),
                 verdict.gaps(frame, pairs, names),
-                style.NOISE_NOTE,
+                style.noise_note(frame.measured.role.name),
             ),
         )
     maker.add("consistency", "Requests in flight by Little's law", verdict.consistency, pairs)

@@ -11,7 +11,6 @@ import streamlit as st
 from dashboard import pairs, sides
 from dashboard.catalogue import KIND_WORDS, RunEntry
 from dashboard.charts.style import ROLES, Role
-from dashboard.compare import pair_label
 from dashboard.frame import Frame, Side, escape, placed, role, roles
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.view import PARAMS
@@ -129,7 +128,8 @@ def pair_roles(chosen: Sequence[str]) -> tuple[Role, ...]:
     found = entries()
     if unusable(chosen[0], found):
         return ROLES
-    return roles([pair_label(store(), chosen[0], run_id) for _, run_id in usable_replays(chosen, found)])
+    kinds = [store().bundle(run_id).kind for _, run_id in usable_replays(chosen, found)]
+    return roles(store().bundle(chosen[0]).kind, kinds)
 
 
 def side(measured: str, run_id: str, own: Role) -> Side:

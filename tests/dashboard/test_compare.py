@@ -16,6 +16,7 @@ from dashboard.compare.gates import Gate, judge
 from dashboard.compare.noise import resampled, weighted_statistics
 from dashboard.compare.numbers import Key, Number
 from dashboard.compare.rows import Row, State
+from dashboard.frame import roles
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries import cohort
 from dashboard.queries.identity import repeats
@@ -392,3 +393,21 @@ def test_keys_round_trip() -> None:
 def test_a_gap_that_is_shown_as_nothing_has_no_direction(gap: float, state: State, said: str) -> None:
     sides = Number(100.0, 10), Number(100.0 * (1 + gap), 10)
     assert judged(Row(Key("ttft", "mean"), *sides, gap, None, state, "")) == said
+
+
+def test_a_swapped_pair_calls_nothing_measured_that_is_not(root: Path) -> None:
+    """A replay in the place of the measured run: words, warnings and the claim name the reference and the other."""
+    measured = write(root, "m", slower(1.0))
+    replay = write(root, "r", slower(1.1), kind="replay")
+    store = Store([root])
+    found = compare(store, replay, measured)
+    assert found.places == ("reference", "compared with it")
+    assert "The sides are swapped: the reference is a replay" in found.claim[1]
+    said = " ".join((*found.claim, *(warning.text for warning in found.warnings)))
+    assert "measured" not in said.replace("the measured run was neither held", "")
+    assert "No repeat of the reference in the store" in said
+    text = comparison_text(found, "table")
+    assert text.startswith(f"reference {replay}, compared with it {measured}")
+    assert compare(store, measured, replay).places == ("measured", "replay")
+    assert [role.name for role in roles("replay", ["measured", "replay"])][:2] == ["reference", "compared with it"]
+    assert [role.name for role in roles("measured", ["replay", "measured"])][:2] == ["measured", "replay"]
