@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -94,6 +94,29 @@ def stack(
         None if tables else " ".join(missing),
         truncated=any(result.truncated for _, result in results),
         partly=" ".join(missing) if tables else "",
+    )
+
+
+def together(parts: Sequence[tuple[str, Answer]]) -> Answer:
+    """One answer of a chart whose panels rest on different rows: those of each part under its name, in that order.
+
+    ``n``, and what is said where nothing is recorded, are those of the first part.
+    """
+    first = parts[0][1]
+    tables = [
+        one.rows.add_column(0, "panel", pa.array([name] * one.rows.num_rows, pa.string()))
+        for name, one in parts
+        if one.rows.num_rows
+    ]
+    columns = {column.name: column for _, one in parts for column in one.columns}
+    return replace(
+        first,
+        rows=pa.concat_tables(tables, promote_options="permissive") if tables else first.rows,
+        sql="\n\n".join(f"-- {name}\n{one.sql}" for name, one in parts),
+        columns=[Column("panel", "Panel", pinned=True), *columns.values()],
+        definition=" ".join(one.definition for _, one in parts if one.definition),
+        not_recorded=None if tables else first.not_recorded,
+        truncated=any(one.truncated for _, one in parts),
     )
 
 

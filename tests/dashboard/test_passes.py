@@ -138,7 +138,8 @@ def test_the_level_of_the_error_by_phase_and_over_time(root: Path) -> None:
     store = Store([root])
     frame = frame_of(store, measured, replay)
     answer, figure, words = pass_model.drift(frame, store)
-    rows = [(row["phase"], row["passes"], row["error"], row["p10"]) for row in answer.rows.to_pylist()]
+    told = answer.rows.to_pylist()
+    rows = [(row["phase"], row["passes"], row["error"], row["p10"]) for row in told if row["phase"]]
     assert rows == [
         ("warmup", 6, pytest.approx(-0.2), pytest.approx(-0.2)),
         ("profile", 6, pytest.approx(0.6), pytest.approx(0.6)),
@@ -148,6 +149,10 @@ def test_the_level_of_the_error_by_phase_and_over_time(root: Path) -> None:
     )
     level = figure["data"][1]
     assert {round(float(y), 6) for y in level["y"]} == {-0.2, 0.6}
+    binned = [(row["time_s"], row["error"]) for row in told if not row["phase"]]  # the points of the lines
+    assert binned == [
+        (pytest.approx(float(x)), pytest.approx(float(y))) for x, y in zip(level["x"], level["y"], strict=True)
+    ]
     answer, figure = pass_model.durations(frame, store, "decode_only", "decode_kv_tokens", False)
     errors = {trace["name"]: trace for trace in figure["data"] if "error" in trace["name"]}
     assert list(errors["replay error p50"]["y"]) == [pytest.approx(0.6)]  # of the profile alone

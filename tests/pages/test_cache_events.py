@@ -48,6 +48,29 @@ def test_a_sample_pair_says_why_reuse_differs(opened: Open) -> None:
     assert "Blocks of the prompts of s0045" in plain(words(app))
 
 
+def test_the_rows_of_a_chart_hold_all_of_its_panels(opened: Open) -> None:
+    pair = {"m": run_id(SAMPLES, "tight8"), "r": run_id(SAMPLES, "tight8-predicted")}
+    drawn = opened(SAMPLES, "cache_events", **pair).session_state["_shown"].drawn
+
+    def total(key: str, panel: str, column: str, **where: str) -> float:
+        rows = [row for row in drawn[key].answer.rows.to_pylist() if row["panel"] == panel]
+        return sum(row[column] or 0 for row in rows if all(row[name] == value for name, value in where.items()))
+
+    for side in ("measured", "replay"):
+        for kind in ("hit", "store", "evict", "preempt"):
+            own = {"side": side, "kind": kind}
+            assert total("events", "over time", "blocks", **own) == total("events", "whole capture", "blocks", **own)
+            assert total("events", "over time", "events", **own) == total("events", "whole capture", "events", **own)
+        # what was dispatched before the profile is over time, and not in the population of the turns
+        assert total("hit-ratio", "over time", "requests", side=side) > total(
+            "hit-ratio", "by turn", "requests", side=side
+        )
+        assert total("recompute", "preemptions over time", "events", side=side) == total(
+            "events", "whole capture", "events", side=side, kind="preempt"
+        )
+    assert total("recompute", "over time", "computed_blocks", side="measured") == 8703
+
+
 def test_equal_reuse_is_said(opened: Open) -> None:
     pair = {"m": run_id(SAMPLES, "ample8"), "r": run_id(SAMPLES, "ample8-predicted")}
     said = plain(words(opened(SAMPLES, "cache_events", **pair)))

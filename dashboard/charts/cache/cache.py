@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dashboard.charts import figures
-from dashboard.charts.answer import Answer, Column, stack
+from dashboard.charts.answer import Answer, Column, stack, together
 from dashboard.charts.comparison.number_table import number_rows, table
 from dashboard.charts.figures import Axis, Figure, Series
 from dashboard.charts.phases import TIME, shaded
@@ -24,6 +25,7 @@ KINDS = ("hit", "store", "evict", "preempt")
 RESTORE = "restore (host)"
 X = Axis(TIME)
 TURN = Axis("turn (the last holds all later ones)")
+BEGIN = Column("time_s", "Bin from (s)", "%.2f")
 NUMBERS = (
     "hit_ratio.tokens",
     "hit_ratio.reusable",
@@ -94,7 +96,9 @@ def hit_ratio(frame: Frame, store: Store, n: dict[str, int | None]) -> tuple[Ans
         "Reused prompt tokens / prompt tokens over successful requests, first admissions only. Whole blocks: over the "
         "tokens that whole blocks can serve, which takes out the effect of the last block."
     )
-    return stack(by_turn, columns, n, words), shaded(frame, figures.small_multiples(panels, columns=2, height=260))
+    told = stack(by_turn, columns, n, words)
+    told = together([("by turn", told), ("over time", stack(over_time, [BEGIN, *columns[1:3], *columns[4:]]))])
+    return told, shaded(frame, figures.small_multiples(panels, columns=2, height=260))
 
 
 def events(frame: Frame, store: Store) -> tuple[Answer, Figure]:
@@ -116,7 +120,13 @@ def events(frame: Frame, store: Store) -> tuple[Answer, Figure]:
         Column("p50_age_ms", "Median age (ms)", "%.0f", "time since the block was last used"),
     ]
     n = {s.run_id: None if r.not_recorded else sum(row["events"] for row in r.rows()) for s, r in totals}
-    return stack(totals, columns, n), shaded(frame, figures.small_multiples(panels, columns=2, height=190))
+    told = together(
+        [
+            ("whole capture", stack(totals, columns, n)),
+            ("over time", stack(results, [columns[0], BEGIN, *columns[2:4]], None, _width_words(span, bins))),
+        ]
+    )
+    return told, shaded(frame, figures.small_multiples(panels, columns=2, height=190))
 
 
 def _past(kind: str) -> str:
@@ -236,7 +246,28 @@ def recompute(frame: Frame, store: Store, n: Mapping[str, int | None]) -> tuple[
         "of the requests of the population, whatever became of them; blocks without a request are left out. TTFT: of "
         "those that succeeded."
     )
-    return stack(by_turn, columns, n, words), shaded(frame, figures.small_multiples(panels, columns=3, height=220))
+    moved = [BEGIN, *(column for column in columns if column.name.endswith("_blocks"))]
+    preempted = [(side, _only(result, "preempt")) for side, result in events_]
+    told = together(
+        [
+            ("by turn", stack(by_turn, columns, n, words)),
+            ("over time", stack(over_time, moved, None, _width_words(span, bins))),
+            ("preemptions over time", stack(preempted, [BEGIN, Column("events", "Preemptions", "%d")])),
+        ]
+    )
+    return told, shaded(frame, figures.small_multiples(panels, columns=3, height=220))
+
+
+def _only(result: Result, kind: str) -> Result:
+    """The events of one kind."""
+    if result.not_recorded:
+        return result
+    return replace(result, table=result.table.filter(pc.equal(result.table["kind"], kind)))
+
+
+def _width_words(span: Span, bins: int) -> str:
+    """How long a bin is over which counts become rates."""
+    return f"Over time: counts in bins of {span.length_ns / bins / 1e9:.4g} s; the chart shows them per second."
 
 
 def _rates(

@@ -133,9 +133,14 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
     span = capture_span(
         store, frame.measured.run_id, *(side.run_id for side, _ in found if side.bundle.kind == "measured")
     )
-    panels = []
+    panels, binned = [], []
     for name in passes.CLASS_AXES:
         series = [line for side, held in found if len((line := _level(side, models, held, name, span)).x)]
+        for one in series:
+            binned += [
+                {"side": one.role.name, "class": name, "time_s": float(at), "error": float(error)}
+                for at, error in zip(one.x, one.y, strict=True)
+            ]
         if series:
             x = Axis(TIME, range=(span.start_ns / 1e9, span.end_ns / 1e9))
             drawn = figures.lines(series, x, Axis(ERROR, percent=True), dark=frame.dark, markers=True)
@@ -149,7 +154,8 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
     columns = [
         Column("side", "Side", pinned=True),
         Column("class", "Class"),
-        Column("phase", "Phase"),
+        Column("phase", "Phase", help="empty for a bin of time"),
+        Column("time_s", "Bin around (s)", "%.2f"),
         Column("passes", "Passes", "%d"),
         Column("measured_ms", "Measured mean (ms)", "%.2f"),
         Column("model_ms", "Model mean (ms)", "%.2f"),
@@ -158,7 +164,9 @@ def drift(frame: Frame, store: Store) -> tuple[Answer, Figure, str]:
         Column("p90", "p90 of the errors", "percent"),
     ]
     answer = Answer(
-        pa.Table.from_pylist(rows) if rows else pa.table({}),
+        pa.table({one.name: [row.get(one.name) for row in (*rows, *binned)] for one in columns})
+        if rows
+        else pa.table({}),
         found[0][1].sql if found else "",
         columns,
         _priced_passes(frame, found),
