@@ -283,8 +283,8 @@ def test_swap_and_repeat(opened: Open, paired: Path) -> None:
     assert (app.session_state["m"], app.session_state["r"][0]) == (replay, measured)
     assert not app.exception
     words = " ".join(markdown.value for markdown in app.markdown)
-    assert "in the place of the measured run: a replay" in words
-    assert "in the place of the replay run: a recording" in words
+    assert "reference: a replay" in words
+    assert "compared with it: a recording" in words
 
 
 def test_a_run_against_itself_is_said_to_show_nothing(opened: Open, paired: Path) -> None:
