@@ -141,6 +141,15 @@ def sample(store: Store, run_id: str, metric: Metric, population: Population) ->
     return made
 
 
+def sample_sql(store: Store, run_id: str, metric: Metric, population: Population) -> str:
+    """The SQL of :func:`sample`, where its values are not asked for."""
+    if metric.source not in _ONCE_PER_RUN:
+        return sample(store, run_id, metric, population).sql
+    runs, whole = {"run": run_id}, Population("all")
+    members = store.text("sample_members", runs=runs, population=population)
+    return f"{members}\n\n{store.text(f'sample_{metric.source}', runs=runs, population=whole, metric=metric)}"
+
+
 def _make(store: Store, run_id: str, metric: Metric, population: Population) -> Sample:
     params: dict[str, Any] = {"class": metric.pass_class} if metric.source == "passes" else {}
     result = store.query(

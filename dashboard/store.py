@@ -213,6 +213,30 @@ class Store:
         time_limit_s: float,
         params: Mapping[str, Any],
     ) -> Result:
+        text, bound, shown, missing = self._filled(name, runs, population, metric, params)
+        if missing:
+            return Result(pa.table({}), text, not_recorded=missing[0])
+        asked = text if row_cap is None else f"FROM (\n{text}\n) LIMIT {row_cap + 1}"
+        table = self._run(asked, bound, time_limit_s, name)
+        cut = row_cap is not None and table.num_rows > row_cap
+        return Result(table.slice(0, row_cap) if cut else table, shown, cut)
+
+    def text(self, name: str, *, runs: Mapping[str, str], population: Population, metric: Metric | None = None) -> str:
+        """The SQL of a question as it stands beside its answer, without asking it."""
+        for run_id in runs.values():
+            self._load(run_id)
+        text, _, shown, missing = self._filled(name, runs, population, metric, {})
+        return text if missing else shown
+
+    def _filled(
+        self,
+        name: str,
+        runs: Mapping[str, str],
+        population: Population | None,
+        metric: Metric | None,
+        params: Mapping[str, Any],
+    ) -> tuple[str, dict[str, Any], str, list[str]]:
+        """A question's SQL and bound values, both as they are shown, and sentences on tables that are absent."""
         values = dict(params)
         if population is not None:
             values |= {"phases": list(population.phases), "role": population.role}
@@ -251,16 +275,11 @@ class Store:
             return self._members(run_id, population)
 
         text = _PLACE.sub(place, _text(name))
-        if missing:
-            return Result(pa.table({}), text, not_recorded=missing[0])
         used = set(_PARAMETER.findall(text))
         bound = {key: value for key, value in values.items() if key in used}
-        asked = text if row_cap is None else f"FROM (\n{text}\n) LIMIT {row_cap + 1}"
-        table = self._run(asked, bound, time_limit_s, name)
         shown = [f"-- {relation}: {note}" for relation, note in sorted(notes.items())]
         shown += [f"-- ${key} = {value!r}" for key, value in sorted(bound.items())]
-        cut = row_cap is not None and table.num_rows > row_cap
-        return Result(table.slice(0, row_cap) if cut else table, "\n".join([*shown, text.strip()]), cut)
+        return text, bound, "\n".join([*shown, text.strip()]), missing
 
     def _members(self, run_id: str, population: Population) -> str:
         """SQL of the requests of a population; membership that depends on the other side is a table, made once."""

@@ -15,9 +15,9 @@ from small_runs import MS, request, sample_id, write
 from dashboard import store
 from dashboard.kept import derived
 from dashboard.kept.memory import Kept, size_of
-from dashboard.metrics import HEADLINE, METRICS
+from dashboard.metrics import HEADLINE, METRICS, Population
 from dashboard.queries.stages import stage_rows
-from dashboard.samples import sample
+from dashboard.samples import sample, sample_sql
 from dashboard.store import Store
 from engine.errors import GapscopeError
 
@@ -185,3 +185,10 @@ def test_an_answer_that_was_cut_says_so(tmp_path: Path) -> None:
         "lanes", {"first_lane": 0, "lanes": 4, "start_ns": 0, "end_ns": 10**12}, runs={"run": run_id}, row_cap=3_000
     )
     assert (len(cut), cut.truncated) == (3_000, True)
+
+
+@pytest.mark.parametrize("name", ["ttft", "itl", "chunk_gap"])
+def test_the_sql_of_a_sample_is_told_without_its_values(name: str) -> None:
+    found, run_id, population = Store([SAMPLES]), sample_id("ample8"), Population("all", "root")
+    told = sample_sql(found, run_id, METRICS[name], population)
+    assert told == sample(found, run_id, METRICS[name], population).sql

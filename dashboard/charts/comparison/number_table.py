@@ -18,7 +18,7 @@ from dashboard.metrics import METRICS
 from dashboard.queries import passes
 from dashboard.queries.identity import repeats
 from dashboard.queries.totals import totals
-from dashboard.samples import sample
+from dashboard.samples import sample_sql
 from dashboard.store import Store
 
 DECIMALS = {"ms": 1, "%": 2, "count": 0, "requests": 2, "1/s": 3, "tok/s": 1, "tokens": 1}
@@ -212,7 +212,7 @@ def sql_of(frame: Frame, store: Store, sides: Sequence[Side], keys: Sequence[Key
         population = frame.population_of(run)
         for metric in dict.fromkeys(key.metric for key in keys):
             if metric in METRICS:
-                text = sample(store, run.run_id, METRICS[metric], population).sql
+                text = sample_sql(store, run.run_id, METRICS[metric], population)
             elif metric in ("pass_count", "pass_time"):
                 text = passes.classes(store, run.run_id, population).sql
             elif "requests" in store.tables(run.run_id):  # a sweep has none
