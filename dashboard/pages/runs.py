@@ -66,6 +66,9 @@ else:
             on_click="ignore",
             type="tertiary",
         )
+    if lines := runs.wrong(shown[: runs.MOST_LISTED]):
+        with st.expander(f"What is wrong with {len(lines)} of these runs", key="wrong"):
+            st.markdown("\n".join(f"- {line}" for line in lines))
     if picked:
         entry = shown[picked[0]]
         with st.container(border=True, key="picked", gap="small"):

@@ -11,6 +11,10 @@ import synthetic
 from conftest import Open, run_id
 from streamlit.testing.v1 import AppTest
 
+from dashboard.catalogue import RunEntry
+from dashboard.charts.records import runs
+from engine.bundle import Check
+
 
 def said(app: AppTest) -> str:
     kinds = ("markdown", "caption", "info", "warning", "error")
@@ -192,6 +196,19 @@ def test_runs_are_filtered_by_state_and_say_what_is_wrong(opened: Open, paired: 
     listed = app.dataframe[0].value
     assert listed["run"].tolist() == [run_id(paired, "broken")]
     assert listed["problem"].tolist()[0].startswith("ledger")
+    assert listed["wrong"].tolist()[0] == "ledger"  # a cell that is never cut; the sentence stands below
+    assert "ledger: made up" in said(app)
     assert listed["as_measured"].tolist() == ["Measured"]
     assert opened(paired, "runs", run_hw=["H200"]).dataframe[0].value["run"].tolist() == [run_id(paired, "other-part")]
     assert "None of the" in said(opened(paired, "runs", find="no such run"))
+
+
+def test_a_row_names_three_failed_checks_and_counts_the_others() -> None:
+    def entry(*failed: str, problem: str = "", state: str = "ok") -> RunEntry:
+        checks = tuple(Check(name, "fail", "made up") for name in failed)
+        return RunEntry("x-1", "measured", "x", Path("x-1"), state, problem or None, failed=checks)  # type: ignore[arg-type]
+
+    assert runs.briefly(entry()) is None
+    assert runs.briefly(entry("a", "b", "c")) == "a, b, c"
+    assert runs.briefly(entry("a", "b", "c", "d", "e")) == "a, b, c and 2 more"
+    assert runs.briefly(entry(problem="Run x is altered: ...", state="altered")) == "its files are altered"

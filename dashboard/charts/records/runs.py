@@ -32,10 +32,12 @@ ACTIONS = {
 FACTS = {"run_model": "model", "run_hw": "hardware", "run_engine": "engine"}
 """Controls that filter by a field of a run."""
 MOST_LISTED = 500
+NAMED = 3
+"""Failed checks that a row names."""
 COLUMNS = (
     Column("light", "Qualification", width=110),
     Column("kind", "Kind", width=80),
-    Column("title", "Title", width=300),
+    Column("title", "Title", width=280),
     Column("run", "Run", width=230),
     Column("when", "Written", width=125),
     Column("requests", "Requests", "%d", width=80),
@@ -45,7 +47,8 @@ COLUMNS = (
     Column("hardware", "Hardware", width=110),
     Column("engine", "Engine", width=110),
     Column("place", "Part of", width=260),
-    Column("problem", "What is wrong", width=300),
+    Column("wrong", "What is wrong", help="Checks that failed, or what the files are; whole below", width=300),
+    Column("problem", "What is wrong, in full", behind=True),
 )
 
 
@@ -106,6 +109,20 @@ def why(entry: RunEntry) -> str | None:
     return "; ".join(f"{check.check}: {check.detail}" for check in entry.failed)
 
 
+def briefly(entry: RunEntry) -> str | None:
+    """What is wrong with a run, in words that fit a cell; None where nothing is."""
+    if entry.problem:
+        return f"its files are {entry.state}"
+    names = [check.check for check in entry.failed]
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more or None
+
+
+def wrong(entries: Sequence[RunEntry]) -> list[str]:
+    """What is wrong with each run that anything is wrong with, a line each in Markdown."""
+    return [f"{escape(entry.run_id)}: {escape(words)}" for entry in entries if (words := why(entry))]
+
+
 def table(entries: Sequence[RunEntry]) -> pa.Table:
     """One row per run; what is unknown is empty, and so are the actions that a run cannot be used for."""
     rows = [
@@ -124,6 +141,7 @@ def table(entries: Sequence[RunEntry]) -> pa.Table:
             "hardware": entry.hardware,
             "engine": entry.engine,
             "place": entry.place or None,
+            "wrong": briefly(entry),
             "problem": why(entry),
         }
         for entry in entries
@@ -137,9 +155,9 @@ def table(entries: Sequence[RunEntry]) -> pa.Table:
 
 def order(entries: Sequence[RunEntry]) -> list[str]:
     """The columns in the order of the page: what is wrong stands in front where anything is."""
-    names = [column.name for column in COLUMNS if column.name != "problem"]
+    names = [column.name for column in COLUMNS if column.name != "wrong" and not column.behind]
     if any(why(entry) for entry in entries):
-        names.insert(names.index("title") + 1, "problem")
+        names.insert(names.index("title") + 1, "wrong")
     return [*ACTIONS, *names]
 
 
@@ -147,7 +165,7 @@ def config(pick: Callable[[str], None]) -> dict[str, Any]:
     """How the columns are shown; ``pick`` is called with the action that a row was clicked for."""
     buttons = {
         name: st.column_config.ButtonColumn(
-            label, width=100, type="secondary", help=words, key=f"pick-{name}", on_click=pick, args=(name,)
+            label, width=95, type="secondary", help=words, key=f"pick-{name}", on_click=pick, args=(name,)
         )
         for name, (label, words) in ACTIONS.items()
     }
