@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
 import streamlit as st
 
 from dashboard.charts.answer import Answer, Column
@@ -14,22 +13,14 @@ from dashboard.charts.figures import Figure
 from dashboard.charts.panel import how
 from dashboard.charts.panel.checked import Checked
 from dashboard.charts.panel.image import FORMATS, captioned, image_options, plain_strip
+from dashboard.charts.panel.open_fields import open_fields
 from dashboard.charts.panel.reading import reading
 from dashboard.charts.panel.spoken import spoken
 from dashboard.charts.panel.tables import column_config
 from dashboard.frame import Frame, Side, escape, header, strip_lines
+from dashboard.queries.identity import said_differing
 from dashboard.sharing.comment import Drawn, Shown
 from dashboard.sharing.files import about, as_csv, as_parquet
-from engine.identity import GROUPS
-
-STATES = {
-    "differs": "differs",
-    "unknown_left": "unknown: measured",
-    "unknown_right": "unknown: replay",
-    "unknown_both": "unknown: both",
-    "same": "same",
-    "not_applicable": "does not apply",
-}
 
 CONFIG = {"displaylogo": False, "modeBarButtonsToRemove": ["lasso2d", "select2d", "autoScale2d"]}
 SHOWN_ROWS = 500
@@ -294,26 +285,10 @@ def _picture(drawn: Drawn, lines: list[str], figure: Figure) -> None:
 
 @st.dialog("Identity", width="large")
 def _identity(frame: Frame) -> None:
+    """What differs between the runs of the page, and what a side does not know: all candidates beside each other."""
     for side in frame.replays:
-        st.markdown(
-            f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] against the {frame.measured.role.name} run"
-        )
-        open_ = [diff for diff in side.diffs if diff.state == "differs" or diff.state.startswith("unknown")]
-        st.dataframe(
-            pa.table(
-                {
-                    "field": [f"{GROUPS.get(diff.group, diff.group)}: {diff.label}" for diff in open_],
-                    "state": [STATES[diff.state] for diff in open_],
-                    "regime": ["yes" if diff.regime else "" for diff in open_],
-                    frame.measured.role.name: [_plain(diff.left) for diff in open_],
-                    side.role.name: [_plain(diff.right) for diff in open_],
-                }
-            ),
-            hide_index=True,
-            placeholder="–",
-        )
-
-
-def _plain(field_value: Any) -> str:
-    value = getattr(field_value, "value", field_value)
-    return "–" if value is None else str(value)
+        counts = f"{said_differing(side.diffs)}, {side.unknown} unknown"
+        st.markdown(f":{side.role.word}[{side.role.glyph} {escape(side.run_id)}] {side.place}: {counts}")
+    found = open_fields(frame)
+    config = {name: st.column_config.Column(name.capitalize(), pinned=name == "field") for name in found.column_names}
+    st.dataframe(found, hide_index=True, column_config=config)
