@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import product
 
 from dashboard.compare import compare
 from dashboard.compare.boundaries import Boundaries
 from dashboard.kept.derived import is_large
-from dashboard.metrics import SUBSETS, Estimator, Population
+from dashboard.metrics import HEADLINE, METRICS, SUBSETS, Estimator, Population
 from dashboard.pairs import comparable, replays_of
+from dashboard.queries.cohort import one_sided
 from dashboard.queries.identity import repeats
-from dashboard.queries.passes import same_geometry
+from dashboard.queries.lengths import pair_errors
+from dashboard.queries.passes import CLASS_AXES, axis_limit, duration_curve, same_geometry
+from dashboard.queries.percentiles import PROPERTIES, by_bucket
 from dashboard.store import WORKED_OUT, Store
 from dashboard.view import PARAMS
 from engine.bundle.schema import TABLES
@@ -20,8 +24,6 @@ POPULATIONS = tuple(
     Population(phase, subset) for phase in ("profile", "all", "warmup") for subset in SUBSETS if subset != "child"
 )
 """Those that the bar on top offers of most runs, the one that opens first in front."""
-PATIENCE_S = 3600.0
-"""For a table of a run: nobody waits for it, and the machine may have other work."""
 Told = Callable[[str], None]
 
 
@@ -35,7 +37,8 @@ def large_runs(store: Store) -> list[str]:
 def prepare(store: Store, run_id: str, told: Told | None = None) -> bool:
     """Work out the tables of a run, and what pages say of it beside its nearest replay or its measured runs.
 
-    Everything is kept in files, so that asking again costs little. ``told`` is called with the words of each part.
+    Everything is kept in files by a store that is ``preparing``, so that asking again costs little. ``told`` is called
+    with the words of each part.
     False of a run that is not large or has no requests.
 
     Raises:
@@ -64,8 +67,8 @@ def _parts(store: Store, run_id: str) -> Iterator[tuple[str, Callable[[], object
 def _numbers(store: Store, measured: str, replay: str, population: Population) -> None:
     """What the pages of a pair say of a population: its numbers, its passes, and the boundaries of its requests."""
     compare(store, measured, replay, population)
-    if "passes" in store.tables(measured) and "passes" in store.tables(replay):
-        same_geometry(store, measured, replay, population)
+    if population.subset == "complete":
+        _of_phase(store, (measured, replay), population)
     own = (population.for_side(replay), population.for_side(measured))
     for until in ("e2e", "ttft"):
         found = Boundaries(store, (measured, replay), own, until, repeats(store, measured))
@@ -73,6 +76,21 @@ def _numbers(store: Store, measured: str, replay: str, population: Population) -
             for index in range(2):
                 found.group(index, choice)
             found.layers(1, choice)
+
+
+def _of_phase(store: Store, pair: tuple[str, str], population: Population) -> None:
+    """What is the same for every population of a phase, and what the default metric is made of."""
+    one_sided(store, *pair, population)
+    pair_errors(store, *pair, METRICS[PARAMS["metric"].default], population)
+    if all("passes" in store.tables(run_id) for run_id in pair):
+        same_geometry(store, *pair, population)
+        for pass_class, axis in product(CLASS_AXES, PARAMS["along"].choices):
+            limit = max(axis_limit(store, pair, population, pass_class, axis), 1)
+            for run_id in pair:
+                duration_curve(store, run_id, population, pass_class, axis, limit)
+    if population == HEADLINE:
+        for run_id, by in product(pair, PROPERTIES):
+            by_bucket(store, run_id, METRICS[PARAMS["metric"].default], population, by)
 
 
 def _pairs(store: Store, run_id: str) -> Iterator[tuple[str, str]]:

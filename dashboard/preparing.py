@@ -21,7 +21,7 @@ from typing import Any
 from dashboard import jobs
 from dashboard.kept.derived import FOLDER
 from dashboard.kept.sweep import sweep
-from dashboard.prepare import PATIENCE_S, large_runs, prepare
+from dashboard.prepare import large_runs, prepare
 from dashboard.store import Store
 from engine.errors import GapscopeError
 from engine.stores import default_stores
@@ -92,7 +92,7 @@ def _all(roots: list[Path], state: Path) -> None:
                 now = {"worker": worker, "done": done, "runs": len(runs), "run_id": run_id, "words": words}
                 jobs.write_json(state, now)
 
-            store = Store(roots, PATIENCE_S)  # one for each run: what it holds in memory goes with it
+            store = Store(roots, preparing=True)  # one for each run: what it holds in memory goes with it
             with suppress(GapscopeError):  # the page that shows the run says what is wrong with it
                 told("reading it")
                 prepare(store, run_id, told)

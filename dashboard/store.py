@@ -40,6 +40,8 @@ ROW_CAP = 100_000
 TIME_LIMIT_S = 30.0
 MAKING_LIMIT_S = 300.0
 """For tables that are made once: a large run takes longer than a question may."""
+PREPARING_LIMIT_S = 3600.0
+"""The same where nobody waits for it, and the machine may have other work."""
 MEMORY_LIMIT = "600MB"
 SPILL_LIMIT = "20GB"
 """Of disk, for what does not fit into memory while it is worked out."""
@@ -101,17 +103,18 @@ class Result:
 class Store:
     """Runs under several roots: catalogue, verified bundles and queries. Safe to use from threads.
 
-    ``making_limit_s`` bounds how long a table may take that is made of a run once.
+    A store that is ``preparing`` has nobody who waits for it: the tables of a run may take their time, and every answer
+    is kept in a file that may be, as what it was quickly made of is not in the memory of the next server.
     """
 
-    def __init__(self, roots: Sequence[Path | str], making_limit_s: float = MAKING_LIMIT_S) -> None:
+    def __init__(self, roots: Sequence[Path | str], preparing: bool = False) -> None:
         self.catalog = Catalogue([Path(root) for root in roots])
         self.roots = self.catalog.roots
         self._spill = TemporaryDirectory(prefix="gapscope-spill-", ignore_cleanup_errors=True)
         self._database = _locked_database(self.roots, self._spill.name)
         self._derived = Derived(self.roots) if self.roots else None
-        self._lasting = Lasting(self.roots[-1]) if self.roots else None
-        self._making_limit_s = making_limit_s
+        self._lasting = Lasting(self.roots[-1], all_of_them=preparing) if self.roots else None
+        self._making_limit_s = PREPARING_LIMIT_S if preparing else MAKING_LIMIT_S
         self._lock = RLock()
         self._making = RLock()  # of tables: two sessions that make the same one at once are in each other's way
         self._loaded: dict[str, tuple[Signature, frozenset[str]]] = {}

@@ -43,11 +43,11 @@ def run_runs(arguments: argparse.Namespace) -> int:
 def _prepare(arguments: argparse.Namespace) -> int:
     """Prepare every large run, with a line for each, and sweep what is kept of others; 1 where one could not be."""
     from dashboard.kept.sweep import sweep
-    from dashboard.prepare import PATIENCE_S, prepare
+    from dashboard.prepare import prepare
     from dashboard.store import Store
     from engine.errors import GapscopeError
 
-    store, failed = Store(engine_cli.stores_of(arguments), PATIENCE_S), 0
+    store, failed = Store(engine_cli.stores_of(arguments), preparing=True), 0
     for entry in store.catalogue():
         if entry.state != "ok" or arguments.kind not in (None, entry.kind):
             continue

@@ -114,7 +114,7 @@ def _prepare(run_ids: Sequence[str], head: Mapping[str, Any]) -> None:
         from dashboard.prepare import prepare
         from dashboard.store import Store
 
-        store = Store(roots)
+        store = Store(roots, preparing=True)
         for run_id in large:
             prepare(store, run_id)
     except (_Stopped, Exception):  # the first page that shows the run says what is wrong with it, or makes it itself

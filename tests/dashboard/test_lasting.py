@@ -171,3 +171,8 @@ def test_what_cannot_be_read_is_made_again_and_what_is_quick_is_not_kept(tmp_pat
     (path,) = kept.folder.iterdir()
     path.write_bytes(path.read_bytes()[:-3])
     assert kept.get("one", lambda: [2]) == [2]
+
+
+def test_a_store_that_prepares_keeps_what_is_quick_as_well(tmp_path: Path) -> None:
+    assert Lasting(tmp_path, all_of_them=True).get("quick", lambda: 1) == 1
+    assert Lasting(tmp_path).get("quick", lambda: 2) == 1
