@@ -24,8 +24,8 @@ def test_import_counts_the_checks_and_the_rows(tmp_path: Path, capsys: pytest.Ca
     path = Folder().write(tmp_path / "rec")
     run_id, said = imported(capsys, path)
     count = len(open_bundle(tmp_path / "store" / run_id).qualification)
-    # The folder lists no digests of its files and has no summary of its own.
-    assert said == [f"{run_id}: {count - 2} of {count} checks passed, 2 unknown"]
+    # The folder lists no digests of its files.
+    assert said == [f"{run_id}: {count - 1} of {count} checks passed, 1 unknown"]
     # Three requests of the client, eight calls of the scheduler and six KV events.
     assert imported(capsys, path, "--skip-bad-rows")[1][1:] == ["  pass rows_used: 17 of 17 rows were used"]
 
