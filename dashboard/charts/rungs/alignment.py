@@ -106,12 +106,8 @@ def offs(rung: Rung, dark: bool) -> Figure | None:
         "hoverinfo": "skip",
     }
     traces = [bars]
-    marks = (
-        ("pass", "circle", style.ROLES[0]),
-        ("fail", "x", style.ROLES[1]),
-        ("unknown", "circle-open", style.ROLES[4]),
-    )
-    for verdict, symbol, role in marks:
+    calm, strong = style.PARTS[0], style.PARTS[2]  # of no side: a verdict is no run
+    for verdict, symbol, colours in (("pass", "circle", calm), ("fail", "x", strong), ("unknown", "circle-open", calm)):
         own = [check for check in shown if check.verdict == verdict]
         if verdict == "unknown" and not own:
             continue
@@ -122,7 +118,7 @@ def offs(rung: Rung, dark: bool) -> Figure | None:
                 "name": WORDS[verdict],  # type: ignore[index]
                 "y": [_label(check) for check in own],
                 "x": np.array([check.off for check in own], np.float32),
-                "marker": {"symbol": symbol, "size": 10, "color": role.colour(dark)},
+                "marker": {"symbol": symbol, "size": 10, "color": style.pick(colours, dark)},
                 "hovertemplate": "%{y}: %{x:+.1%}<extra></extra>",
             }
         )
