@@ -140,12 +140,31 @@ def test_the_cohort_lists_what_did_not_succeed(opened: Open, store: Path) -> Non
 
 def test_phases_lie_behind_charts_over_time_alone(opened: Open, store: Path) -> None:
     layout = figures(opened(store, "cohort"))[0]["layout"]
-    bands = {(shape["x0"], shape["x1"]) for shape in layout["shapes"]}
+    rects = [shape for shape in layout["shapes"] if shape["type"] == "rect"]
+    bands = {(shape["x0"], shape["x1"]) for shape in rects}
     measured = json.loads((store / run_id(store, "ample8") / "run.json").read_text())["phases"]
     assert bands == {(phase["start_ns"] / 1e9, phase["end_ns"] / 1e9) for phase in measured}
-    assert {shape["label"]["text"] for shape in layout["shapes"]} >= {"profile (chosen)", "warm-up"}
+    assert {shape["label"]["text"] for shape in rects} >= {"profile (chosen)", "warm-up"}
     by_turn = figures(opened(store, "cache_events"))[0]["layout"]
     assert {shape["xref"] for shape in by_turn["shapes"]} == {"x"}  # the second panel is by turn
+
+
+def test_phases_that_lie_elsewhere_are_drawn_and_named(opened: Open, store: Path, tmp_path: Path) -> None:
+    synthetic.write(tmp_path, "measured", "ample8")
+    synthetic.write(tmp_path, "replay", "late", speed=1.5, start=-2_000 * synthetic.MS)
+    app = opened(tmp_path, "cohort")
+    own, other = (
+        {one["name"]: (one["start_ns"] / 1e9, one["end_ns"] / 1e9) for one in phases}
+        for slug in ("ample8", "late")
+        for phases in [json.loads((tmp_path / run_id(tmp_path, slug) / "run.json").read_text())["phases"]]
+    )
+    assert own["warmup"] != other["warmup"]
+    shapes = figures(app)[0]["layout"]["shapes"]
+    edges = {shape["x0"] for shape in shapes if shape["type"] == "line"}
+    ends = {edge for span in own.values() for edge in span}
+    assert edges == {edge for span in other.values() for edge in span if all(abs(edge - one) > 1 for one in ends)}
+    assert -2.0 in edges
+    assert "Of the replay, as thin lines: warm-up -2.0 to 0.0 s" in said(app)
 
 
 def test_a_phase_without_dispatches_is_empty_in_words(opened: Open, store: Path) -> None:
