@@ -13,6 +13,7 @@ from dashboard.charts.figures import Figure
 from dashboard.charts.panel import how
 from dashboard.charts.panel.checked import Checked
 from dashboard.charts.panel.image import FORMATS, captioned, image_options, plain_strip
+from dashboard.charts.panel.log_axis import NOT_ON_LOG, points_left_out
 from dashboard.charts.panel.open_fields import open_fields
 from dashboard.charts.panel.reading import reading
 from dashboard.charts.panel.spoken import spoken
@@ -84,6 +85,8 @@ def draw(
                 alt=spoken(frame, title, figure, sides),
                 **options,
             )
+            if NOT_ON_LOG not in note and (dropped := points_left_out(figure)):
+                st.caption(escape(dropped))
         else:
             selected = table(answer, key, height=height, on_select=on_select, alt=spoken(frame, title, None, sides))
         if figure is not None and (silent := empty_sides(frame, answer, sides)):

@@ -12,6 +12,7 @@ from dashboard.charts import figures
 from dashboard.charts.answer import Answer, Column, stack
 from dashboard.charts.comparison import number_table
 from dashboard.charts.figures import Axis, Figure, Series
+from dashboard.charts.panel.log_axis import NOT_ON_LOG
 from dashboard.compare.numbers import Key
 from dashboard.compare.rows import refused
 from dashboard.frame import Frame, Side, header
@@ -94,7 +95,7 @@ def left_out(frame: Frame, found: Sequence[tuple[Side, Sample]], figure: Figure)
         return ""
     counts = [(side, int(np.searchsorted(one.values, 0.0, side="right"))) for side, one in found]
     words = [f"{count:,} of {side.role.name}" for side, count in counts if count]
-    return f"Not on the log axis, as they are zero or less: {', '.join(words)}." if words else ""
+    return f"{NOT_ON_LOG}: {', '.join(words)}." if words else ""
 
 
 def _apart(frame: Frame, side: Side, why: str) -> str:
