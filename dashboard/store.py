@@ -103,7 +103,7 @@ class Result:
 class Store:
     """Runs under several roots: catalogue, verified bundles and queries. Safe to use from threads.
 
-    A store that is ``preparing`` has nobody who waits for it: the tables of a run may take their time, and every answer
+    A store that is ``preparing`` has nobody who waits for it: tables and answers may take their time, and every answer
     is kept in a file that may be, as what it was quickly made of is not in the memory of the next server.
     """
 
@@ -115,6 +115,7 @@ class Store:
         self._derived = Derived(self.roots) if self.roots else None
         self._lasting = Lasting(self.roots[-1], all_of_them=preparing) if self.roots else None
         self._making_limit_s = PREPARING_LIMIT_S if preparing else MAKING_LIMIT_S
+        self._least_limit_s = PREPARING_LIMIT_S if preparing else 0.0
         self._lock = RLock()
         self._making = RLock()  # of tables: two sessions that make the same one at once are in each other's way
         self._loaded: dict[str, tuple[Signature, frozenset[str]]] = {}
@@ -183,7 +184,8 @@ class Store:
             self._load(run_id)  # notices files that changed before an old answer is given
 
         def ask() -> Result:
-            return self._ask(name, runs, population, metric, row_cap, time_limit_s, params or {})
+            limit_s = max(time_limit_s, self._least_limit_s)
+            return self._ask(name, runs, population, metric, row_cap, limit_s, params or {})
 
         answer: Result = self.remember(key, ask, runs=tuple(runs.values())) if keep else ask()
         return answer

@@ -176,3 +176,9 @@ def test_what_cannot_be_read_is_made_again_and_what_is_quick_is_not_kept(tmp_pat
 def test_a_store_that_prepares_keeps_what_is_quick_as_well(tmp_path: Path) -> None:
     assert Lasting(tmp_path, all_of_them=True).get("quick", lambda: 1) == 1
     assert Lasting(tmp_path).get("quick", lambda: 2) == 1
+
+
+def test_a_store_that_prepares_gives_its_questions_time(tmp_path: Path) -> None:
+    run_id = write(tmp_path, "run", [request("a", at=MS)])
+    slow = {"time_limit_s": 0.0, "runs": {"run": run_id}}
+    assert Store([tmp_path], preparing=True).query("outcomes", **slow).rows()
