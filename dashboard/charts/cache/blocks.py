@@ -26,6 +26,8 @@ EVENTS: dict[str, tuple[str, tuple[str, str], str]] = {
 }
 """Word, colour and mark of what happens to a block; the side is told by the panel."""
 UNNAMED = "No event moved a block of these prompts, or the runs do not say which blocks the prompts have."
+MOST_MOVES = 1_500
+"""Moves of blocks that are drawn, of all sides together: a browser draws more of them with a pause."""
 HELD = ("#C9C9CF", "#55555C")
 
 
@@ -41,7 +43,8 @@ def conversations(frame: Frame, store: Store) -> list[str]:
 
 def history(frame: Frame, store: Store, conversation: str) -> tuple[Answer, Figure]:
     """What happened to each block of a conversation's prompts over time, a panel per side; a mark names who did it."""
-    results = [(side, cache.block_history(store, side.run_id, conversation)) for side in frame.sides]
+    most = MOST_MOVES // len(frame.sides)
+    results = [(side, cache.block_history(store, side.run_id, conversation, most)) for side in frame.sides]
     span = capture_span(store, *(side.run_id for side in frame.sides))
     found = [(side, result.rows()) for side, result in results if not result.not_recorded and len(result)]
     x = Axis(TIME, range=_shown([rows for _, rows in found]))

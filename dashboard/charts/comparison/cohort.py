@@ -18,6 +18,8 @@ from dashboard.queries.ranges import Span, capture_span, few_ends, without_end
 from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
 
+MOST_SPANS = 2_400
+"""Requests that a chart of lanes draws, of all sides together: a browser draws more of them with a pause."""
 _LEDGER = ("attempted", "ok", "error", "rejected", "canceled", "in_flight")
 
 
@@ -129,7 +131,8 @@ def sizes(frame: Frame, store: Store, n: dict[str, int | None]) -> Answer:
 def lane_spans(frame: Frame, store: Store, start_s: float, length_s: float) -> tuple[Answer, Figure]:
     """What each lane does in a window; the gaps between spans are think time and idling."""
     span = Span(int(start_s * 1e9), int((start_s + length_s) * 1e9))
-    results = [(side, cohort.lanes(store, side.run_id, span)) for side in frame.sides]
+    most = MOST_SPANS // len(frame.sides)
+    results = [(side, cohort.lanes(store, side.run_id, span, row_cap=most)) for side in frame.sides]
     spans = []
     for side, result in results:
         if result.not_recorded or not len(result):
