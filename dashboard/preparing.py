@@ -123,7 +123,7 @@ def _idle() -> None:
 
 def _end_with_server() -> None:
     """Wait for the end of standard input, which the server holds, and end at once: files are written whole or not."""
-    while sys.stdin.buffer.read(4096):
+    while os.read(0, 4096):  # not through a buffer, whose lock would be held when this process ends by itself
         pass
     os._exit(0)
 
