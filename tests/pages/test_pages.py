@@ -348,8 +348,9 @@ def test_a_title_is_neither_link_nor_markup(opened: Open, tmp_path: Path, page: 
     app = opened(tmp_path, page)
     assert not app.exception
     assert "\\[x\\]\\(http\\:\u2060//evil\\.example\\)" in words(app)
+    told = words(app).replace("](#chart-", "")  # links within the page, whose titles are ours
     for sign in ("](", "http://", "www.", "<b>", "\n# ", "**head**", ":red["):
-        assert sign not in words(app), sign
+        assert sign not in told, sign
     for chart in charts(app):
         for trace in chart["data"]:
             assert "<b>" not in trace.get("name", "")
