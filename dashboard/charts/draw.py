@@ -9,7 +9,7 @@ from typing import Any
 import streamlit as st
 
 from dashboard.charts.answer import Answer, Column
-from dashboard.charts.figures import Figure
+from dashboard.charts.figures import Figure, blank
 from dashboard.charts.panel import how
 from dashboard.charts.panel.checked import Checked
 from dashboard.charts.panel.image import FORMATS, captioned, image_options, plain_strip
@@ -73,7 +73,7 @@ def draw(
             st.caption(escape(note))
         if answer.not_recorded:
             st.info(escape(answer.not_recorded), icon=":material/info:")
-        elif answer.rows.num_rows == 0 or (figure is not None and not figure["data"]):
+        elif answer.rows.num_rows == 0 or (figure is not None and blank(figure)):
             st.info(answer.empty, icon=":material/info:")
         elif figure is not None:
             figure = shown_only(figure, sides or frame.sides, frame.hidden)
@@ -158,7 +158,12 @@ def table(
 def empty_sides(frame: Frame, answer: Answer, sides: tuple[Side, ...] | None = None) -> str:
     """A sentence on the sides of a chart that hold nothing where others do; empty where none is like that."""
     shown = sides or frame.sides
-    silent = [side.role.name for side in shown if answer.n.get(side.run_id) == 0]
+    called = [side.role.name for side in shown]
+    silent = [
+        name if called.count(name) == 1 else f"{name} {escape(side.run_id)}"
+        for side, name in zip(shown, called, strict=True)
+        if answer.n.get(side.run_id) == 0
+    ]
     if not silent or not answer.rows.num_rows:
         return ""
     return f"Nothing of {' and '.join(silent)} is in this chart: n is 0 for this population and phase."

@@ -449,6 +449,29 @@ def small_multiples(
     return {"data": data, "layout": layout}
 
 
+def blank(figure: Figure) -> bool:
+    """Whether nothing of a figure can be drawn: it has no trace, or none of its traces has a value."""
+    return not any(_drawn(trace) for trace in figure["data"])
+
+
+def _drawn(trace: dict[str, Any]) -> bool:
+    """Whether a trace has a value: cells of its own, else a point of which both coordinates are known."""
+    held = [trace["z"]] if trace.get("z") is not None else [trace[name] for name in "xy" if trace.get(name) is not None]
+    known = [_known(values) for values in held]
+    few = min(map(len, known), default=0)
+    return bool(np.logical_and.reduce([one[:few] for one in known]).any()) if known else True
+
+
+def _known(values: Any) -> np.ndarray:
+    """Which values are there: a gap is None or no number."""
+    array = np.asarray(values).ravel()
+    if array.dtype.kind == "f":
+        return ~np.isnan(array)
+    if array.dtype.kind != "O":
+        return np.ones(len(array), dtype=bool)
+    return np.array([value is not None and value == value for value in array.tolist()], dtype=bool)
+
+
 def one_axis(figure: Figure, title: str, span: tuple[float, float] | None = None) -> Figure:
     """Panels above each other as one: they zoom together, and only the last says what the x axis is."""
     layout = figure["layout"]

@@ -80,7 +80,9 @@ if known:
     )
     if turn := chosen(found):
         widgets.request_link(turn, f"{turn} on the Request page")
-    title = f"Blocks of the prompts of {conversation}, copy by copy"
-    draw(frame, "lives", title, blocks.lives(frame, store, conversation), height=360)
+    copies = blocks.lives(frame, store, conversation)
+    if copies.rows.num_rows:  # else the chart has said why there are none
+        title = f"Blocks of the prompts of {conversation}, copy by copy"
+        draw(frame, "lives", title, copies, height=360)
 else:
     st.caption("No conversation has blocks to follow: none is named, or no source-turn succeeded on both sides.")

@@ -164,3 +164,16 @@ def test_a_contract_is_read_gate_by_gate() -> None:
 
 def test_figures_hold_only_what_json_can() -> None:
     json.loads(go.Figure(figures.bars(["a"], [(style.ROLES[0], "m", [None])], Axis(""), Axis("ms"))).to_json())
+
+
+def test_a_figure_without_a_value_is_blank() -> None:
+    gap, one = np.array([np.nan, np.nan]), np.array([np.nan, 1.0])
+    role = style.ROLES[0]
+    for y, blank in ((gap, True), (one, False)):
+        assert figures.blank(figures.lines([Series(role, "m", np.arange(2.0), y)], Axis("s"), Axis("ms"))) == blank
+        assert figures.blank(figures.bars(["a", "b"], [(role, "m", y)], Axis(""), Axis("ms"))) == blank
+        cells = figures.heat(["a", "b"], ["c"], y[None, :], Axis(""), Axis(""), legend="")
+        assert figures.blank(cells) == blank
+    assert figures.blank({"data": [], "layout": {}})
+    apart = Series(role, "m", one[::-1], one)  # no point has both coordinates
+    assert figures.blank(figures.lines([apart], Axis("s"), Axis("ms")))

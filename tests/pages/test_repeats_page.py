@@ -83,3 +83,17 @@ def test_unlike_runs_have_no_gaps_until_that_is_acknowledged(opened: Open, store
     assert set(standing["place"]) == {"not like for like"}
     assert standing["gap"].isna().all()
     assert opened(store, "repeats", r=part, ack="true").dataframe[1].value["gap"].notna().any()
+
+
+def test_a_run_without_a_success_draws_no_empty_chart(opened: Open, tmp_path: Path) -> None:
+    for slug, speed in (("ample8", 1.0), ("again", 1.02), ("third", 1.01)):
+        synthetic.write(tmp_path, "measured", slug, speed=speed)
+    app = opened(tmp_path, "repeats", phase="grace")
+    assert not app.exception
+    assert not app.error
+    assert not [one for one in app.get("plotly_chart") if one.proto.alt.startswith("Difference from the run")]
+    assert "There are no rows for this choice of runs, population and phase" in said(app)
+    again, third = run_id(tmp_path, "again"), run_id(tmp_path, "third")
+    assert "repeat and repeat" not in said(app)
+    assert f"repeat {again}" in said(app)
+    assert f"repeat {third}" in said(app)

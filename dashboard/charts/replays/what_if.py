@@ -110,6 +110,8 @@ def result(base: Bundle, now: Mapping[str, Any], changed: Mapping[str, Any]) -> 
         gates = contract.edit()
         if frame.replays and all("requests" in store.tables(side.run_id) for side in frame.sides):
             effect(frame, store, gates)
+        elif not frame.replays:
+            st.info("No candidate stands in the bar above yet: run the replay, or choose one.")
         else:
             st.info("One of the runs in the bar above has no requests: there is nothing to compare.")
 
