@@ -47,10 +47,10 @@ def fields(frame: Frame, found: Sequence[Line], empty: str = "") -> Answer:
     headers = ["group", "field", "counts_as", *names, *(f"{name}_source" for name in names)]
     table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in headers})
     columns = [
+        Column("field", "Field", pinned=True, width=300),  # of settings of one field only the ends differ
+        Column("counts_as", "Counts as", width=95, help=COUNTS),
+        *(Column(name, name.capitalize(), width=max(170, 580 // len(names))) for name in names),
         Column("group", "Group", width=130),
-        Column("field", "Field", pinned=True, width=180),
-        Column("counts_as", "Counts as", width=100, help=COUNTS),
-        *(Column(name, name.capitalize(), width=max(170, 640 // len(names))) for name in names),
         *(Column(f"{name}_source", f"Source, {name}", width=220) for name in names),
     ]
     n = {side.run_id: sum(1 for _ in side.bundle.identity) for side in frame.sides}

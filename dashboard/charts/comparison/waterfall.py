@@ -43,6 +43,7 @@ def waterfall(frame: Frame, side: Side, found: Decomposition, mean: Row) -> tupl
     x = Axis(header(frame, f"replay - measured, mean {found.label}, ms"))
     figure = compose([trace], x, Axis("", reverse=True), dark=frame.dark, height=70 + 30 * len(names))
     figure["layout"]["xaxis"] |= {"zeroline": True, "zerolinewidth": 1, "range": _reach(values[:-1])}
+    figure["layout"]["yaxis"]["showgrid"] = False  # its lines would run through the figures beside the bars
     figure["layout"]["margin"] |= {"t": 8, "r": 40}
     return table(frame, side, found, mean), figure
 
