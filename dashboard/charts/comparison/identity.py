@@ -46,10 +46,11 @@ def fields(frame: Frame, found: Sequence[Line], empty: str = "") -> Answer:
         rows.append(row)
     headers = ["group", "field", "counts_as", *names, *(f"{name}_source" for name in names)]
     table = pa.table({name: pa.array([row[name] for row in rows], pa.string()) for name in headers})
+    wide = 300 if len(names) < 3 else 220
     columns = [
-        Column("field", "Field", pinned=True, width=300),  # of settings of one field only the ends differ
+        Column("field", "Field", pinned=True, width=wide),  # of settings of one field only the ends differ
         Column("counts_as", "Counts as", width=95, help=COUNTS),
-        *(Column(name, name.capitalize(), width=max(170, 580 // len(names))) for name in names),
+        *(Column(name, name.capitalize(), width=max(125, (880 - wide) // len(names))) for name in names),
         Column("group", "Group", width=130),
         *(Column(f"{name}_source", f"Source, {name}", width=220) for name in names),
     ]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.comparison import cells
 from dashboard.compare import Row, compare_number, judged
-from dashboard.compare.nearest import REPEAT_LABELS, Nearest, nearest, short_names
+from dashboard.compare.nearest import REPEAT_LABELS, TIED, Nearest, nearest, short_names
 from dashboard.compare.numbers import Key
 from dashboard.frame import Frame, Side, header
 from dashboard.metrics import METRICS
@@ -102,12 +102,14 @@ def several(frame: Frame, found: Candidates) -> tuple[list[Column], list[dict[st
     """Columns and rows of several candidates: a cell of each beside the measured value, and behind them all of it."""
     names = [f"candidate_{at}" for at in range(1, len(found) + 1)]
     own = frame.population.matched  # the members, and so the measured value, are those of each pair
-    columns = [Column("number", "Number", pinned=True, width=150), Column("unit", "Unit", width=50)]
-    columns += [] if own else [Column("measured", "Measured", "%.6g", width=75)]
+    columns = [Column("number", "Number", pinned=True, width=145), Column("unit", "Unit", width=48)]
+    columns += [] if own else [Column("measured", "Measured", "%.6g", width=70)]
     columns += [
-        cells.column(f"{name}_cell", side, 195 if own else 145) for name, (side, _) in zip(names, found, strict=True)
+        cells.column(f"{name}_cell", side, 195 if own else 139) for name, (side, _) in zip(names, found, strict=True)
     ]
-    columns.append(Column("closest", "Nearest", width=125, help="Named where the noise leaves no doubt"))
+    columns.append(
+        Column("closest", "Nearest", width=109, help="Named where the noise leaves no doubt; ~ where it does not")
+    )
     told = []
     closest = nearest_rows(frame, found)
     for at, row in enumerate(found[0][1]):
@@ -161,7 +163,7 @@ def _cell(row: Row, values: Mapping[str, Any], own: bool) -> str:
 def _closest(found: Candidates, one_: Nearest | None) -> str | None:
     """The nearest candidate by its place, or why none is."""
     if one_ is None or one_.at is None:
-        return said_nearest(found, one_)
+        return "~" if one_ is not None and one_.why == TIED else said_nearest(found, one_)
     return found[one_.at][0].role.name
 
 

@@ -53,15 +53,15 @@ def tail(frame: Frame, store: Store, metric: Metric, found: Sequence[tuple[Side,
     rows.sort(key=lambda row: row["top"])
     many = len(frame.replays) > 1
     columns = [
-        Column("top", "Largest requests", "%d", "of the measured run", width=115),
-        *([Column("side", "Compared", width=95)] if many else []),
-        Column("share", "Share of requests", "percent", width=115),
-        Column("measured", f"Add to the mean ({metric.unit})", "%.2f", "what they add on the measured side", width=135),
+        Column("top", "Largest requests", "%d", "of the measured run", width=108),
+        *([Column("side", "Compared", width=90)] if many else []),
+        Column("share", "Share of requests", "percent", width=108),
+        Column("measured", f"Add to the mean ({metric.unit})", "%.2f", "what they add on the measured side", width=130),
         Column(
-            "replay", f"{'Compared' if many else 'Replay'} ({metric.unit})", "%.2f", "the same share there", width=105
+            "replay", f"{'Compared' if many else 'Replay'} ({metric.unit})", "%.2f", "the same share there", width=100
         ),
-        Column("gap", f"Part of the gap ({metric.unit})", "%+.2f", width=130),
-        Column("share_of_gap", "Share of the gap", "percent", width=115),
+        Column("gap", f"Part of the gap ({metric.unit})", "%+.2f", width=122),
+        Column("share_of_gap", "Share of the gap", "percent", width=108),
         Column("state", "State", width=200),
     ]
     kinds = {
