@@ -86,6 +86,10 @@ def test_several_candidates(opened: Open, paired: Path, page: str) -> None:
     assert not app.error
 
 
+CALLED = {"measured": "reference", "replay": "replay"}
+"""The side that is empty; the first side is no measured run where the pair is swapped for it."""
+
+
 @pytest.mark.parametrize("empty", ["measured", "replay"])
 @pytest.mark.parametrize("page", PAGES)
 def test_a_side_without_requests_of_the_phase(opened: Open, paired: Path, page: str, empty: str) -> None:
@@ -95,7 +99,7 @@ def test_a_side_without_requests_of_the_phase(opened: Open, paired: Path, page: 
     assert not app.exception
     assert not app.error
     if page in ("percentiles", "passes"):
-        assert f"Nothing of {empty} is in this chart" in words(app)
+        assert f"Nothing of {CALLED[empty]} is in this chart" in words(app)
 
 
 @pytest.mark.parametrize("curve", ["ECDF", "tail", "percentiles", "quantile-quantile"])
@@ -105,7 +109,7 @@ def test_curves_draw_the_side_that_has_values(opened: Open, paired: Path, curve:
     measured, replay = pair if empty == "replay" else reversed(pair)
     app = opened(paired, "percentiles", m=measured, r=replay, phase="warm-up", curve=curve)
     assert not app.exception
-    assert f"Nothing of {empty} is in this chart" in words(app)
+    assert f"Nothing of {CALLED[empty]} is in this chart" in words(app)
     if curve == "quantile-quantile":
         assert "takes values on both sides" in words(app)
     else:
