@@ -9,7 +9,7 @@ from typing import Any
 
 from dashboard.jobs.playing import stands_for
 from engine import knobs as knob_table
-from engine.bundle import Bundle, list_bundles, open_bundle
+from engine.bundle import Bundle, find_bundle, list_bundles, open_bundle
 from engine.deployment import preset_folders
 from engine.errors import GapscopeError
 from engine.replay import knobs_from_run, resolve_host_terms
@@ -21,6 +21,7 @@ AS_FITTED = frozenset(
     ("dispatch_lag_ms", "request_latency_ms", "response_latency_ms", "host_model", *knob_table.HOST_TERMS)
 )
 """Knobs that the timing model may set."""
+FPM = "fpm"
 Sound = Callable[[Bundle], bool]
 Model = Callable[[Mapping[str, Any]], Mapping[str, Any] | None]
 
@@ -34,12 +35,21 @@ class Standing:
         replays: those of the stores; a rung of a ladder is none of them.
         model: the timing model of knobs, as the one has it that would play the point.
         sound: whether the files of one are as they were sealed; asked of one that is found.
+        fit: passes that the model is fitted on, as ``RUN[:PHASE,...]``: a replay that rests on others needs no fit to
+            be told apart, and a fit takes seconds.
     """
 
     def __init__(
-        self, base: Bundle, stores: Sequence[Path], replays: Iterable[Bundle], model: Model, sound: Sound
+        self,
+        base: Bundle,
+        stores: Sequence[Path],
+        replays: Iterable[Bundle],
+        model: Model,
+        sound: Sound,
+        fit: Sequence[str] = (),
     ) -> None:
         self._base, self._model, self._sound = base, model, sound
+        self._fitted_on = sorted(find_bundle(stores, text.partition(":")[0]).run_id for text in fit)
         self._told = knobs_from_run(base)
         self._presets = preset_folders(stores, base.lineage.get("timing"))
         like = stands_for(base, stores).run_id
@@ -68,6 +78,8 @@ class Standing:
 
     def _repeats(self, replay: Bundle, values: Mapping[str, Any]) -> bool:
         """Whether its timing is the one that these knobs would have, to the last figure."""
+        if self._fitted_on and values["timing"] == FPM and _fitted_on(replay) != self._fitted_on:
+            return False
         model = self._model(values)
         carried = model if model and values["timing"] in CARRIED else None
         timing = build_timing(values, model, self._presets).describe() | {"model": carried}
@@ -84,6 +96,12 @@ def in_folders(stores: Sequence[Path]) -> list[Bundle]:
         except GapscopeError:
             continue
     return found
+
+
+def _fitted_on(replay: Bundle) -> list[str]:
+    """The runs whose passes its timing model was fitted on."""
+    model = (replay.lineage.get("timing") or {}).get("model") or {}
+    return sorted(one["run_id"] for one in model.get("lineage", {}).get("sources", ()))
 
 
 def _trace(bundle: Bundle, name: str) -> Any:

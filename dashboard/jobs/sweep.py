@@ -77,7 +77,7 @@ def play(
     """
     player, replays = Player(base, fit, stores, store), in_folders(stores)
     known = _points(replays)
-    standing = Standing(player.base, stores, replays, player.model, _sound)
+    standing = Standing(player.base, stores, replays, player.model, _sound, fit)
     name = player.base.run_id.rpartition("-")[0]
     found: list[dict[str, Any]] = []
     for number, changes in enumerate(points):

@@ -122,7 +122,7 @@ def _standing(begun: Start, points: Mapping[str, Point]) -> dict[str, str]:
 
     def find() -> dict[str, str]:
         manifests = [store.catalog.manifest(run_id) for run_id in replays]
-        among = Standing(begun.base, roots, manifests, model, sound)
+        among = Standing(begun.base, roots, manifests, model, sound, begun.fit)
         told = {key: among.find(point.changes) for key, point in points.items()}
         return {key: run_id for key, run_id in told.items() if run_id}
 
