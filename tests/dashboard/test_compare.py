@@ -13,11 +13,11 @@ from small_runs import MS, S, a_pass, identity, request, write
 
 from dashboard.compare import compare, judged, pair_label
 from dashboard.compare.gates import Gate, judge
-from dashboard.compare.noise import resampled, weighted_statistics
-from dashboard.compare.numbers import Key, Number
+from dashboard.compare.noise import noise, resampled, weighted_statistics
+from dashboard.compare.numbers import Key, Number, number
 from dashboard.compare.rows import Row, State
 from dashboard.frame import roles
-from dashboard.metrics import Estimator, Population, Window
+from dashboard.metrics import HEADLINE, Estimator, Population, Window
 from dashboard.queries import cohort
 from dashboard.queries.identity import repeats
 from dashboard.render.comparison import comparison_text
@@ -411,3 +411,23 @@ def test_a_swapped_pair_calls_nothing_measured_that_is_not(root: Path) -> None:
     assert compare(store, measured, replay).places == ("measured", "replay")
     assert [role.name for role in roles("replay", ["measured", "replay"])][:2] == ["reference", "compared with it"]
     assert [role.name for role in roles("measured", ["replay", "measured"])][:2] == ["measured", "replay"]
+
+
+def test_a_rate_is_drawn_again_as_often_as_its_steps_need() -> None:
+    """The ends of redrawing the eight lanes of tight8, exactly: by folding the counts of a lane eight times."""
+    samples = Path(__file__).parents[2] / "sample_runs"
+    store = Store([samples])
+    run_id = next(samples.glob("tight8-????????????")).name
+    counts = [65, 69, 68, 66, 70, 68, 68, 59]  # successes of the profile by lane, 150 s
+    chances = np.array([1.0])
+    for _ in counts:
+        one = np.bincount(counts, minlength=71) / len(counts)
+        chances = np.convolve(chances, one)
+    upto = np.cumsum(chances)
+    ends = [int(np.searchsorted(upto, share)) for share in (0.025, 0.975)]
+    key = Key("request_rate", "fixed")
+    told = number(store, run_id, key, HEADLINE, Estimator.LINEAR)
+    assert told.value == pytest.approx(sum(counts) / 150)
+    found = noise(store, run_id, key, HEADLINE, Estimator.LINEAR, (), told)
+    assert found is not None
+    assert [found.low * 150, found.high * 150] == pytest.approx(ends)

@@ -9,7 +9,7 @@ import pytest
 from dashboard.compare.compensation import DEFAULT_TOLERANCE
 from dashboard.compare.decomposition import PARTS
 from dashboard.compare.gates import Gate
-from dashboard.compare.noise import MAX_POINTS, RESAMPLES
+from dashboard.compare.noise import MAX_POINTS, RESAMPLES, SUM_RESAMPLES
 from dashboard.metrics import MEASURES, METRICS, PHASES, STATISTICS, SUBSETS, Estimator, Window
 from dashboard.queries.identity import VARYING_FIELDS
 
@@ -37,6 +37,7 @@ def test_every_variant_and_statistic_is_documented() -> None:
 
 def test_figures_in_the_text_are_those_of_the_code() -> None:
     assert f"{RESAMPLES} resamples" in TEXT
+    assert f"{SUM_RESAMPLES:,} where they are sums" in TEXT
     assert f"{MAX_POINTS:,} bins" in TEXT
     for group, field in VARYING_FIELDS:
         assert f"`{group}.{field}`" in TEXT

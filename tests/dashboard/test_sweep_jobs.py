@@ -275,7 +275,7 @@ def test_a_sensitivity_on_the_command_line(
 
 def golden(path: Path, told: str) -> None:
     told = re.sub(r"-[0-9a-f]{12}\b", "-DIGEST", told)  # of the contents, which name the version of this program
-    if os.environ.get("GAPSCOPE_GOLDEN"):
+    if os.environ.get("GAPSCOPE_WRITE_GOLDEN"):
         path.write_text(told, encoding="utf-8")
     assert told == path.read_text(encoding="utf-8")
 
