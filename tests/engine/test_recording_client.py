@@ -172,6 +172,24 @@ def test_lanes_bound_what_is_in_flight(tmp_path: Path) -> None:
         assert len(stub.log) == 9
 
 
+def test_a_window_whose_rest_is_think_time_is_played_to_its_end(tmp_path: Path) -> None:
+    rows = [
+        {"kind": "meta", "schema": "agentic-trace/1"},
+        {"kind": "system", "system": "s", "ids": [5, 6, 7]},
+        {"kind": "session", "session_id": "r", "system": "s", "parent": None, "turns": [
+            {"turn": 0, "input_tokens": 1, "input_ids": [11], "output_tokens": 2, "think_s": 0, "spawn": []},
+            {"turn": 1, "input_tokens": 1, "input_ids": [13], "output_tokens": 2, "think_s": 60, "spawn": []}]},
+    ]  # fmt: skip
+    trace = tmp_path / "tree.jsonl"
+    trace.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with Stub() as stub:
+        done = recorded(stub, trace, tmp_path, duration_s=0.5)
+        assert len(stub.log) == 1
+    bundle = open_bundle(tmp_path / done.run_id)
+    assert verdicts(bundle)["phases_complete"] == "pass"
+    assert not done.remarks
+
+
 def test_phases_grace_and_cancel(tmp_path: Path) -> None:
     trace = lengths(tmp_path / "t.jsonl", [[turn(8)] for _ in range(400)])
     with Stub([{"gap_s": 0.07}] * 400) as stub:  # over at 0.26 s and 0.82 s, far from the cancel

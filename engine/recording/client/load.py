@@ -120,7 +120,9 @@ class Load:
             self._give_up(client.aborts(now))
             upcoming = client.next_ns
             if upcoming is None and not self._tasks:
-                break
+                if client.exhausted_ns is not None or client.deadline_ns is None or now >= client.deadline_ns:
+                    break
+                upcoming = client.deadline_ns  # every lane thinks past it: the rest of the window is idle, not over
             if self._progress is not None:
                 self._progress(now, len(self._tasks), self.over)
             await self._sleep(upcoming)
