@@ -19,6 +19,8 @@ from engine.errors import GapscopeError
 
 ROWS = 15
 """Rows of a table in a comment: what was left out is said."""
+WHOLE = ("gaps", "gates", "numbers")
+"""Charts and tables that a verdict rests on: none of their rows is left out."""
 PROSE = ("reason",)
 """Columns that only explain another one of the same table, row by row."""
 
@@ -90,13 +92,14 @@ def verdicts(
 
 
 def verdict(frame: Frame, store: Store, side: Side, contract: str = "") -> str:
-    """The bounded claim on one replay in one line, in plain text; why there is none, where there is none."""
+    """The bounded claim on one replay with its warnings in one line, in plain text; else why there is none."""
     if side.regime and not frame.acknowledged:
         names = ", ".join(diff.label for diff in side.regime)
         return f"Not like for like ({names}): gaps are withheld."
     try:
         gates, ids = parse_gates(contract), (frame.measured.run_id, side.run_id)
-        return brief(compare(store, *ids, frame.population, frame.estimator, frame.window, gates).claim)
+        found = compare(store, *ids, frame.population, frame.estimator, frame.window, gates)
+        return " ".join([brief(found.claim), *(f"Warning: {warning.text}" for warning in found.warnings)])
     except GapscopeError as error:
         return f"No verdict: {error}"
 
@@ -109,8 +112,10 @@ def comment(title: str, frame: Frame, told: Sequence[tuple[Side, str]], link: st
     parts += [f"{literal(_label(side))}: {literal(words)}" for side, words in told]
     parts += [f"[This view]({link})"] if link else []
     parts += [identities(frame, sides, drawn[0].answer.n if len(drawn) == 1 else None), scope(frame)]
+    keys = {one.key for one in drawn}
     for one in drawn:
-        parts += [f"**{literal(one.title)}**", table_of(one.answer)]
+        if f"{one.key}-table" not in keys:  # else the same rows come again as a table
+            parts += [f"**{literal(one.title)}**", table_of(one.answer, None if one.key in WHOLE else ROWS)]
     return "\n\n".join(parts) + "\n"
 
 
@@ -148,15 +153,16 @@ def scope(frame: Frame) -> str:
     )
 
 
-def table_of(answer: Answer, rows: int = ROWS) -> str:
-    """The rows of an answer as a Markdown table with what was cut; a sentence where there are none."""
+def table_of(answer: Answer, rows: int | None = ROWS) -> str:
+    """The rows of an answer as a Markdown table, all or the first ones with what was cut; a sentence without any."""
     if answer.not_recorded:
         return literal(answer.not_recorded)
     if not answer.rows.num_rows:
         return literal(answer.empty)
     columns = [column for column in answer.shown if column.name not in PROSE]
-    lines = [markdown_table(answer.rows.slice(0, rows), columns)]
     total = answer.rows.num_rows
+    rows = total if rows is None else rows
+    lines = [markdown_table(answer.rows.slice(0, rows), columns)]
     if total > rows or answer.truncated:
         more = ", and the answer itself was cut there" if answer.truncated else ""
         lines.append(f"{min(rows, total):,} of {total:,} rows{more}.")

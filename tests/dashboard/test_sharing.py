@@ -200,3 +200,8 @@ def test_a_picture_holds_title_units_and_identity(store: Store) -> None:
 def test_a_comment_of_a_page_without_charts_is_its_link(store: Store) -> None:
     assert Shown(store, "Runs", lambda: "/runs?v=2").page_comment() == "**gapscope: Runs**\n\n[this view](/runs?v=2)\n"
     assert comment("", frame_of(store), [], "", []).startswith("| run | is |")
+
+
+def test_a_table_that_a_verdict_rests_on_is_whole() -> None:
+    answer = Answer(pa.table({"n": list(range(40))}), columns=[Column("n", "n", "%d")])
+    assert table_of(answer, None).splitlines()[-1] == "| 39 |"

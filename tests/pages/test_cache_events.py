@@ -87,7 +87,8 @@ def test_a_side_without_cache_events(opened: Open, tmp_path: Path) -> None:
         assert not app.error
         assert charts(app)
         assert "n not recorded" in words(app)
-        assert {row["side"] for row in table(app, "joined_by")} == {"measured" if measured == "ample8" else "compared with it"}
+        side = "measured" if measured == "ample8" else "compared with it"
+        assert {row["side"] for row in table(app, "joined_by")} == {side}
 
 
 def test_no_side_with_cache_events(opened: Open, tmp_path: Path) -> None:
