@@ -9,20 +9,22 @@ from dashboard import widgets
 from dashboard.charts.panel.copying import copy_button
 from dashboard.charts.records import saved_views
 from dashboard.sharing.comment import Shown
+from dashboard.view import PARAMS
 
 
 def drawn() -> None:
     """The panel with what charts leave out; a legend cannot hold that, since a link does not know of it."""
-    hidden = len(st.session_state.get("hide", st.query_params.get_all("hide")))
+    hidden = st.session_state.get("hide", st.query_params.get_all("hide"))
+    places = PARAMS["hide"].choices[: 1 + len(st.session_state.get("r") or ())]
     with st.popover(
-        f"Lines ({hidden} hidden)" if hidden else "Lines",
+        f"Lines ({len(hidden)} hidden)" if hidden else "Lines",
         icon=":material/visibility:",
         key="lines",
         type="tertiary",
         width="content",
         help="Which runs charts draw; part of the link",
     ):
-        widgets.control("hide")
+        widgets.control("hide", options=[one for one in PARAMS["hide"].choices if one in places or one in hidden])
 
 
 def share(page: str) -> None:

@@ -108,6 +108,7 @@ def from_query(page: str, query: Mapping[str, Sequence[str]]) -> View:
             continue
         try:
             values[name] = PARAMS[name].parse(texts)
+            ignored += [f"{name}={text}: {PARAMS[name].too_many}" for text in PARAMS[name].beyond(texts)]
         except ValueError:
             ignored.append(f"{name}={texts[-1]}: not a value of {PARAMS[name].label!r}")
     return View(page, values, tuple(ignored))

@@ -43,6 +43,15 @@ class Param:
             return found[: int(self.high)] if self.high else found
         return self._one(texts[-1])
 
+    def beyond(self, texts: Sequence[str]) -> list[str]:
+        """The texts of a link that have no place in a list of so many."""
+        return [text for text in texts if text][int(self.high) :] if self.type is list and self.high else []
+
+    @property
+    def too_many(self) -> str:
+        """What is said of a text that has no place."""
+        return f"more than the {self.high:g} of {self.label!r}"
+
     def _one(self, text: str) -> Any:
         value: Any = text
         if self.type is bool:

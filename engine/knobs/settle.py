@@ -67,7 +67,9 @@ def settle_client(values: dict[str, Any], changes: Mapping[str, Any]) -> None:
 
 
 def _said(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
 
 
 def settle_topology(values: dict[str, Any], changes: Mapping[str, Any]) -> None:

@@ -219,3 +219,9 @@ def test_every_parameter_has_an_owner_that_exists() -> None:
             assert param.default in param.choices, param.name
             words = [param.say(choice) for choice in param.choices]
             assert len(set(words)) == len(words), param.name
+
+
+def test_a_candidate_too_many_is_named() -> None:
+    found = from_query("verdict", {"v": ["2"], "m": [M], "r": [f"run{n}-0123456789ab" for n in range(5)]})
+    assert found["r"] == [f"run{n}-0123456789ab" for n in range(4)]
+    assert found.ignored == ("r=run4-0123456789ab: more than the 4 of 'Replay, or up to four candidates'",)
