@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import hashlib
 import json
 import os
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 from small_runs import MS, SAMPLES, S, a_pass, identity, request, write
 
-from dashboard.cli import build_parser, main
+from dashboard.cli import main
+from dashboard.cli.commands import build_parser
 from dashboard.metrics import METRICS
 from engine.bundle import Check
 from engine.traces import load_trace
@@ -250,3 +252,19 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         build_parser().parse_args(["compare", "--help"])
     assert "gapscope compare ample8" in capsys.readouterr().out
     assert "ttft" in METRICS
+
+
+def test_ctrl_c_while_packages_are_read_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(name: str, *rest: Any) -> Any:
+        if name == "dashboard.cli.commands":
+            raise KeyboardInterrupt
+        return usual(name, *rest)
+
+    usual = builtins.__import__
+    monkeypatch.setattr(builtins, "__import__", interrupted)
+    code = main(["runs"])
+    monkeypatch.undo()
+    assert code == 130
+    assert capsys.readouterr().err == "gapscope: interrupted before the command began: nothing was written.\n"
