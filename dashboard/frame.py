@@ -168,10 +168,21 @@ def header(frame: Frame, label: str) -> str:
     return _SIDES.sub(said, label)
 
 
-def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ...] | None = None) -> list[str]:
+WHOLE_CAPTURE = "whole capture, every phase"
+
+
+def is_whole(title: str) -> bool:
+    """Whether a chart of this title is about the whole capture, whatever population stands in the bar."""
+    return "whole capture" in title
+
+
+def strip_lines(
+    frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ...] | None = None, *, whole: bool = False
+) -> list[str]:
     """The identity strip in Markdown: one line per run, one for population, estimator and window.
 
-    ``n`` maps run ids to the number of rows that the chart rests on.
+    ``n`` maps run ids to the number of rows that the chart rests on; ``whole`` says that it is about the whole
+    capture, whatever population stands in the bar.
     """
     lines = []
     for side in sides or frame.sides:
@@ -194,8 +205,8 @@ def strip_lines(frame: Frame, n: Mapping[str, int | None], sides: tuple[Side, ..
                 words.append(f"coverage {share}")
         lines.append(" · ".join(words))
     lines.append(
-        f"population: {frame.population.words} · estimator: {PARAMS['est'].say(frame.estimator)} · "
-        f"window of rates: {PARAMS['win'].say(frame.window)}"
+        f"population: {WHOLE_CAPTURE if whole else frame.population.words} · "
+        f"estimator: {PARAMS['est'].say(frame.estimator)} · window of rates: {PARAMS['win'].say(frame.window)}"
     )
     return lines
 

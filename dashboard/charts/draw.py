@@ -18,7 +18,7 @@ from dashboard.charts.panel.open_fields import open_fields
 from dashboard.charts.panel.reading import reading
 from dashboard.charts.panel.spoken import spoken
 from dashboard.charts.panel.tables import column_config
-from dashboard.frame import Frame, Side, escape, header, strip_lines
+from dashboard.frame import Frame, Side, escape, header, is_whole, strip_lines
 from dashboard.queries.identity import said_differing
 from dashboard.sharing.comment import Drawn, Shown
 from dashboard.sharing.files import about, as_csv, as_parquet
@@ -170,7 +170,7 @@ def empty_sides(frame: Frame, answer: Answer, sides: tuple[Side, ...] | None = N
 
 
 def _strip(drawn: Drawn, figure: Figure | None) -> None:
-    lines = strip_lines(drawn.frame, drawn.answer.n, drawn.sides)
+    lines = strip_lines(drawn.frame, drawn.answer.n, drawn.sides, whole=is_whole(drawn.title))
     with st.container(horizontal=True, key=f"strip-{drawn.key}", vertical_alignment="center", gap="small", wrap=False):
         st.markdown("  \n".join(f":small[{line}]" for line in lines), width="stretch")
         with st.container(width="content"):  # as wide as its buttons, however long a line beside it is

@@ -104,9 +104,12 @@ def _counted(compared: Sequence[Row], label: str, first: str) -> str:
     if label == "measured_repeat":
         return f"None of {len(compared)} compared numbers are judged: a repeat of the measured run is what noise is."
     inside = sum(row.state in ("~", "same") for row in compared)
-    unjudged = sum(row.noise is None and row.state != "same" for row in compared)
+    unjudged = sum(row.noise is None and row.state not in ("same", "open") for row in compared)
     left_open = sum(row.state == "open" for row in compared)
+    outside = len(compared) - inside - unjudged - left_open
     parts = [f"{inside} of {len(compared)} compared numbers are equal or inside the noise of the {first}"]
+    if outside:
+        parts.append(f"{outside} {'is' if outside == 1 else 'are'} outside of it")
     if left_open:
         parts.append(f"{left_open} beyond too few repeats are not shown to differ")
     if unjudged:

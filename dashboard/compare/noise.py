@@ -253,6 +253,8 @@ def _interval(values: Floats, kind: Literal["lanes", "requests"], units: int) ->
 def _sums(counts: npt.NDArray[Any]) -> Floats:
     """Sums of a count per lane over resamples of the lanes; the same lanes in the same resample for every count."""
     lanes = len(counts)
+    if not lanes:
+        return np.empty(0)
     drawn = np.random.default_rng(SEED).multinomial(lanes, np.full(lanes, 1 / lanes), SUM_RESAMPLES)
     return np.einsum("rl,l->r", drawn.astype(np.float64), np.asarray(counts, dtype=np.float64))
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from dashboard.charts.answer import Answer, Column
 from dashboard.charts.panel.embedded import figure_json, jsonable, library, script_json
 from dashboard.charts.panel.image import plain_strip
-from dashboard.frame import Side, strip_lines
+from dashboard.frame import Side, is_whole, strip_lines
 from dashboard.render.comparison import comparison_json
 from dashboard.report.contents import Part, Report, Section
 from dashboard.sharing.plain import shown
@@ -127,7 +127,7 @@ def _cell(value: Any, column: Column) -> str:
 
 
 def _strip(report: Report, part: Part) -> str:
-    lines = plain_strip(strip_lines(report.frame, part.answer.n, part.sides))
+    lines = plain_strip(strip_lines(report.frame, part.answer.n, part.sides, whole=is_whole(part.title)))
     sides: list[Side | None] = [*(part.sides or report.frame.sides), None]
     said = []
     for side, line in zip(sides, lines, strict=True):

@@ -9,7 +9,7 @@ from dashboard.charts.answer import Answer
 from dashboard.compare import LABELS, compare
 from dashboard.compare.claim import brief
 from dashboard.compare.contract import parse_gates
-from dashboard.frame import Frame, Side
+from dashboard.frame import WHOLE_CAPTURE, Frame, Side, is_whole
 from dashboard.queries.identity import said_differing
 from dashboard.sharing.plain import grid, literal, markdown_table
 from dashboard.store import Store
@@ -111,7 +111,8 @@ def comment(title: str, frame: Frame, told: Sequence[tuple[Side, str]], link: st
     parts = [f"**{literal(title)}**"] if title else []
     parts += [f"{literal(_label(side))}: {literal(words)}" for side, words in told]
     parts += [f"[This view]({link})"] if link else []
-    parts += [identities(frame, sides, drawn[0].answer.n if len(drawn) == 1 else None), scope(frame)]
+    parts += [identities(frame, sides, drawn[0].answer.n if len(drawn) == 1 else None)]
+    parts += [scope(frame, whole=all(is_whole(one.title) for one in drawn))]
     keys = {one.key for one in drawn}
     for one in drawn:
         if f"{one.key}-table" not in keys:  # else the same rows come again as a table
@@ -145,11 +146,11 @@ def identities(frame: Frame, sides: Sequence[Side], n: Mapping[str, int | None] 
     return grid(head, rows, [name == "n" for name in head])
 
 
-def scope(frame: Frame) -> str:
-    """Population, estimator and window in a line of Markdown."""
+def scope(frame: Frame, *, whole: bool = False) -> str:
+    """Population, estimator and window in a line of Markdown; ``whole`` as in the strip of a chart."""
     return literal(
-        f"Population: {frame.population.words}. Estimator: {PARAMS['est'].say(frame.estimator)}. "
-        f"Window of rates: {PARAMS['win'].say(frame.window)}."
+        f"Population: {WHOLE_CAPTURE if whole else frame.population.words}. "
+        f"Estimator: {PARAMS['est'].say(frame.estimator)}. Window of rates: {PARAMS['win'].say(frame.window)}."
     )
 
 

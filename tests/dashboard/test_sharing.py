@@ -18,7 +18,7 @@ from dashboard.charts.answer import Answer, Column
 from dashboard.charts.figures import Axis
 from dashboard.charts.panel.image import captioned, image_options, plain_strip
 from dashboard.compare import pair_label
-from dashboard.frame import Frame, Side, strip_lines
+from dashboard.frame import Frame, Side, is_whole, strip_lines
 from dashboard.metrics import Estimator, Population, Window
 from dashboard.queries.identity import identity
 from dashboard.sharing.comment import Drawn, Shown, comment, table_of
@@ -205,3 +205,11 @@ def test_a_comment_of_a_page_without_charts_is_its_link(store: Store) -> None:
 def test_a_table_that_a_verdict_rests_on_is_whole() -> None:
     answer = Answer(pa.table({"n": list(range(40))}), columns=[Column("n", "n", "%d")])
     assert table_of(answer, None).splitlines()[-1] == "| 39 |"
+
+
+def test_a_strip_of_the_whole_capture_names_no_population(store: Store) -> None:
+    frame = frame_of(store)
+    (line,) = [one for one in strip_lines(frame, {}, whole=is_whole("Pool, whole capture")) if "population" in one]
+    assert line.startswith("population: whole capture, every phase · ")
+    (line,) = [one for one in strip_lines(frame, {}, whole=is_whole("Pool")) if "population" in one]
+    assert frame.population.words in line
