@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from engine import jsonl
 from engine.errors import GapscopeError
 from engine.importers import import_recording
+from engine.importers.recording.content import trace_name
 from engine.importers.recording.files import REQUEST
 from engine.recording.clocks import S, clock_of
 from engine.recording.ending import cut_short
@@ -17,6 +19,7 @@ from engine.recording.folder import REQUESTS, lay_server_half, mend_client_half,
 from engine.recording.joining import names_of, server_half
 from engine.recording.listeners import KV_RAW
 from engine.recording.rows import read_series
+from engine.traces import find_trace
 
 AFTER_S = 1.0
 """How long after the client's end passes still belong to its run: those that let canceled requests go."""
@@ -31,13 +34,15 @@ def join(
     title: str | None = None,
 ) -> str:
     """Lay what a server's recorder wrote in ``rows`` under the recording in ``folder``, and import that; returns the
-    run's id. ``events`` is the file of the KV-event recorder.
+    run's id. ``events`` is the file of the KV-event recorder. Without ``trace`` it is the one of the store, or the file
+    that was played beside or above the folder.
 
     Raises:
         GapscopeError: either half is missing or malformed, or they are not of one time and place.
     """
     mend_client_half(folder)
     identity = read_identity(folder)
+    trace = trace or _stored_trace(folder, identity, store)
     requests = jsonl.read_rows(folder / REQUESTS, lambda row: REQUEST)
     started_ns, ended_ns = _span_ns(folder, identity)
     same = identity["clock"].get("boot_id")
@@ -64,6 +69,23 @@ def join(
     facts["clock"] = {**identity["clock"], **clocks[0].record()}
     lay_server_half(folder, half, facts)
     return import_recording(folder, store, trace, title)
+
+
+def _stored_trace(folder: Path, identity: Mapping[str, Any], store: Path) -> Path | None:
+    """The trace that was played, where the store has it; None: it lies beside or above the folder.
+
+    Raises:
+        GapscopeError: it is nowhere; asked for before anything is laid.
+    """
+    digest, name = str(identity["workload"]["trace_sha256"]), trace_name(identity)
+    with suppress(GapscopeError):
+        return find_trace([store], digest)
+    if any((place / name).exists() for place in (folder, folder.parent)):
+        return None
+    raise GapscopeError(
+        f"The trace that was played ({name}, SHA-256 {digest[:12]}...) is neither in {store} nor in or above {folder}: "
+        "give it with --trace FILE."
+    )
 
 
 def _span_ns(folder: Path, identity: Mapping[str, Any]) -> tuple[int, int]:

@@ -272,3 +272,15 @@ def test_cached_tokens_that_nobody_tells_are_unknown(tmp_path: Path) -> None:
     verdict, detail = halves.join(tmp_path / "store")["checks"]["cached_tokens_agree"]
     assert verdict == "unknown"
     assert "--enable-prompt-tokens-details" in detail
+
+
+def test_the_trace_is_the_stores_or_asked_for_before_anything_is_laid(tmp_path: Path) -> None:
+    halves = Halves(tmp_path)
+    halves.write()
+    store = tmp_path / "store"
+    before = {path.name: path.read_bytes() for path in halves.folder.iterdir()}
+    with pytest.raises(GapscopeError, match="give it with --trace FILE"):
+        join(halves.folder, halves.rows, store)
+    assert {path.name: path.read_bytes() for path in halves.folder.iterdir()} == before
+    first = join(halves.folder, halves.rows, store, halves.trace)
+    assert join(halves.folder, halves.rows, store) == first  # the store has it by now

@@ -153,7 +153,8 @@ def _phases_complete(recording: Recording) -> Check:
     if over.get(KILLED):
         detail += ": the program that recorded was killed"
     elif broken:
-        detail += ": interrupted"
+        cause = "the server was gone" if over.get("server_gone") else over.get("problem") or "interrupted"
+        detail += f": {cause}"
     elif over.get("trace_exhausted"):
         detail += ": the trace was over"
     return Check("phases_complete", "fail", detail)
