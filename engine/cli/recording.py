@@ -43,7 +43,7 @@ def add_record(commands: Commands) -> None:
         "      --rows rows/ --kv-events tcp://127.0.0.1:5557 --name tight\n"
         "  gapscope record --url http://10.0.0.7:8000 --trace weka/ --set cut=span --set prime=true --duration 600\n"
         "  gapscope record check tight                                # parity of the scheduler, at once\n"
-        "  gapscope record join runs/recordings/tight --rows rows/    # lay the server's rows under it later\n"
+        "  gapscope record join runs/recordings/tight --rows rows/ --trace trace.jsonl    # the server's rows, later\n"
         "  gapscope record sweep --url http://127.0.0.1:8000 --rows rows/",
         parents=[store_options()],
     )
@@ -200,7 +200,7 @@ def _add_join(actions: Commands) -> None:
         "lay a server's rows under the files of a recording",
         "For rows that were written on another machine, or fetched later: FOLDER is what `gapscope record` kept. The\n"
         "clocks are aligned by the requests that both sides know. Prints the id of the new run.\n\n"
-        "  gapscope record join runs/recordings/tight --rows rows/",
+        "  gapscope record join runs/recordings/tight --rows rows/ --trace trace.jsonl",
         parents=[store_options()],
     )
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="the files of the recording")

@@ -29,7 +29,7 @@ def add_listen(actions: Commands) -> None:
         "  gapscope record listen --kv-events tcp://127.0.0.1:5557 --bind --out heard/\n"
         "  gapscope record listen --fpm tcp://127.0.0.1:20380 --fpm tcp://127.0.0.1:20381 --out heard/   # two ranks\n"
         "  gapscope attach RUN heard/                 # passes under the run of the client\n"
-        "  gapscope record join FILES --rows rows/ --events heard/kv_events.jsonl",
+        "  gapscope record join FILES --rows rows/ --trace trace.jsonl --events heard/kv_events.jsonl",
     )
     several: Any = {"action": "append", "default": [], "metavar": "ENDPOINT"}
     parser.add_argument("--kv-events", **several, help="where an engine publishes KV events; once per rank")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from engine.recording.folder import REQUESTS, lay_server_half, mend_client_half,
 from engine.recording.joining import names_of, server_half
 from engine.recording.listeners import KV_RAW
 from engine.recording.rows import read_series
-from engine.traces import find_trace
 
 AFTER_S = 1.0
 """How long after the client's end passes still belong to its run: those that let canceled requests go."""
@@ -34,15 +32,16 @@ def join(
     title: str | None = None,
 ) -> str:
     """Lay what a server's recorder wrote in ``rows`` under the recording in ``folder``, and import that; returns the
-    run's id. ``events`` is the file of the KV-event recorder. Without ``trace`` it is the one of the store, or the file
-    that was played beside or above the folder.
+    run's id. ``events`` is the file of the KV-event recorder. ``trace`` is the file that was played, where it
+    is not beside or above the folder: what a store keeps of one has no token ids.
 
     Raises:
         GapscopeError: either half is missing or malformed, or they are not of one time and place.
     """
     mend_client_half(folder)
     identity = read_identity(folder)
-    trace = trace or _stored_trace(folder, identity, store)
+    if trace is None:
+        _require_trace(folder, identity)
     requests = jsonl.read_rows(folder / REQUESTS, lambda row: REQUEST)
     started_ns, ended_ns = _span_ns(folder, identity)
     same = identity["clock"].get("boot_id")
@@ -71,21 +70,18 @@ def join(
     return import_recording(folder, store, trace, title)
 
 
-def _stored_trace(folder: Path, identity: Mapping[str, Any], store: Path) -> Path | None:
-    """The trace that was played, where the store has it; None: it lies beside or above the folder.
+def _require_trace(folder: Path, identity: Mapping[str, Any]) -> None:
+    """Make sure, before anything is laid, that the trace that was played is there.
 
     Raises:
-        GapscopeError: it is nowhere; asked for before anything is laid.
+        GapscopeError: it is not.
     """
-    digest, name = str(identity["workload"]["trace_sha256"]), trace_name(identity)
-    with suppress(GapscopeError):
-        return find_trace([store], digest)
-    if any((place / name).exists() for place in (folder, folder.parent)):
-        return None
-    raise GapscopeError(
-        f"The trace that was played ({name}, SHA-256 {digest[:12]}...) is neither in {store} nor in or above {folder}: "
-        "give it with --trace FILE."
-    )
+    name = trace_name(identity)
+    if not any((place / name).exists() for place in (folder, folder.parent)):
+        raise GapscopeError(
+            f"The trace that was played, {name}, is neither in nor above {folder}: give it with --trace FILE. Nothing "
+            "was changed."
+        )
 
 
 def _span_ns(folder: Path, identity: Mapping[str, Any]) -> tuple[int, int]:
