@@ -69,6 +69,9 @@ def join_finished() -> bool:
         del st.query_params["job"]
     for job in ended:
         if job.run_id and job.run_id not in (st.session_state.get("r") or ()):
+            before = list(st.session_state.get("r") or ())
             choose_candidate(job.run_id)
-            st.toast(f"{escape(job.title)} joined the pair as a candidate.")
+            left_out = [run_id for run_id in before if run_id not in st.session_state["r"]]
+            instead = f" in the place of {', '.join(map(escape, left_out))}: there is room for {view.MAX_REPLAYS}"
+            st.toast(f"{escape(job.title)} joined the pair as a candidate{instead if left_out else ''}.")
     return False

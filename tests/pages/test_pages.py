@@ -314,6 +314,22 @@ def test_a_link_to_a_finished_job_adds_its_run(opened: Open, paired: Path, tmp_p
     assert not app.exception
 
 
+def test_a_run_that_takes_the_place_of_another_says_so(opened: Open, paired: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(paired, store)
+    folder = store / ".jobs" / "0123456789abcdef"
+    folder.mkdir(parents=True)
+    (folder / "spec.json").write_text(
+        json.dumps({"spec": {"do": "replay", "title": "made up"}, "store": str(store), "created_s": 0})
+    )
+    (folder / "result.json").write_text(json.dumps({"run_id": run_id(store, "other-part")}))
+    full = [run_id(store, slug) for slug in ("ample8-replay", "ample8_repeat", "broken", "thin")]
+    app = opened(store, "verdict", job="0123456789abcdef", r=full)
+    assert app.session_state["r"] == [*full[:3], run_id(store, "other-part")]
+    (said,) = [one.value.replace("\\", "") for one in app.toast]
+    assert said == f"made up joined the pair as a candidate in the place of {full[3]}: there is room for 4."
+
+
 def test_gates_are_judged_and_a_bad_one_explains_itself(opened: Open, paired: Path) -> None:
     app = opened(paired, "verdict", gates="ttft.mean<=5% e2e.mean<=50%")
     assert "1 of 2 gates hold" in words(app)
