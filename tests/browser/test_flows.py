@@ -76,9 +76,10 @@ def test_a_what_if_survives_a_reload_and_joins_the_pair(page: Any, server: str, 
     page.reload()
     page.locator(".st-key-r").get_by_text(re.compile("ample8.*what-if-")).wait_for()
     settle(page)
-    joined = query(page)["r"]
-    assert joined[0] == pair[1]
-    assert "what-if" in joined[1]
+    # The bar, not the address: of a job that was over before the reload Streamlit does not write it there.
+    joined = page.locator(".st-key-r").inner_text()
+    assert pair[1] in joined
+    assert "what-if-" in joined
     titles = page.locator("body").inner_text()
     assert "with lanes=6, kv_blocks=2048" in titles
 

@@ -66,7 +66,9 @@ def test_every_check_is_explained(tmp_path: Path) -> None:
     told.identity |= {"run": "told", "client": {"lateness_ms": {"p99": 0.5}}, "server_rows": {"lost": []}}
     for row in told.requests:
         row["response_id"] = f"cmpl-{row['request_id']}"
-    runs.append(import_any(told.write(tmp_path / "told"), store)[0])
+    folder_told = told.write(tmp_path / "told")
+    (folder_told / "summary.json").write_text("{}")
+    runs.append(import_any(folder_told, store)[0])
     told.identity |= {"run": "client", "recorded": "client"}
     alone = told.write(tmp_path / "client")
     for name in ("fpm.jsonl.gz", "kv_events.jsonl.gz"):

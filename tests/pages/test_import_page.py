@@ -68,7 +68,7 @@ def test_a_path_is_looked_at_then_imported_and_leads_to_its_run(opened: Open, tm
     (made,) = [path.name for path in list_bundles(store) if path not in before]
     said = words(app)
     assert f"** · {made} · " in said
-    assert "checks passed, 2 unknown" in said
+    assert "checks passed, 1 unknown" in said
     assert "Not used: notes.txt (no importer knows it)" in said
     links = [link.proto.query_string if hasattr(link.proto, "query_string") else "" for link in app.get("page_link")]
     assert any(made in link for link in links)

@@ -18,7 +18,7 @@ from dashboard.queries.ranges import Span, capture_span, few_ends, without_end
 from dashboard.queries.totals import totals
 from dashboard.store import Result, Store
 
-MOST_SPANS = 2_400
+MOST_SPANS = 1_600
 """Requests that a chart of lanes draws, of all sides together: a browser draws more of them with a pause."""
 _LEDGER = ("attempted", "ok", "error", "rejected", "canceled", "in_flight")
 
