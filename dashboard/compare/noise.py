@@ -178,11 +178,11 @@ def closed_lanes(store: Store, run_id: str) -> bool:
     return store.bundle(run_id).identity.value("client", "loop") != "open" and bool(configured_lanes(store, run_id))
 
 
-def lane_weights(lanes: int) -> Floats | None:
+def lane_weights(lanes: int, resamples: int = RESAMPLES) -> Floats | None:
     """How often each lane is drawn in each resample (resample, lane); None where there is one lane only."""
     if lanes < 2:
         return None
-    draws = np.random.default_rng(SEED).multinomial(lanes, np.full(lanes, 1 / lanes), RESAMPLES)
+    draws = np.random.default_rng(SEED).multinomial(lanes, np.full(lanes, 1 / lanes), resamples)
     return draws.astype(np.float64)
 
 
@@ -252,11 +252,8 @@ def _interval(values: Floats, kind: Literal["lanes", "requests"], units: int) ->
 
 def _sums(counts: npt.NDArray[Any]) -> Floats:
     """Sums of a count per lane over resamples of the lanes; the same lanes in the same resample for every count."""
-    lanes = len(counts)
-    if not lanes:
-        return np.empty(0)
-    drawn = np.random.default_rng(SEED).multinomial(lanes, np.full(lanes, 1 / lanes), SUM_RESAMPLES)
-    return np.einsum("rl,l->r", drawn.astype(np.float64), np.asarray(counts, dtype=np.float64))
+    drawn = lane_weights(len(counts), SUM_RESAMPLES)
+    return np.empty(0) if drawn is None else np.einsum("rl,l->r", drawn, np.asarray(counts, dtype=np.float64))
 
 
 def resampled(found: Sample, statistics: Sequence[str], estimator: Estimator, by_lane: bool) -> dict[str, Floats]:
