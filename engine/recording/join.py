@@ -9,7 +9,7 @@ from typing import Any
 from engine import jsonl
 from engine.errors import GapscopeError
 from engine.importers import import_recording
-from engine.importers.recording.content import trace_name
+from engine.importers.recording.content import find_trace
 from engine.importers.recording.files import REQUEST
 from engine.recording.clocks import S, clock_of
 from engine.recording.ending import cut_short
@@ -40,8 +40,7 @@ def join(
     """
     mend_client_half(folder)
     identity = read_identity(folder)
-    if trace is None:
-        _require_trace(folder, identity)
+    trace = find_trace(folder, identity, trace)  # before anything is laid
     requests = jsonl.read_rows(folder / REQUESTS, lambda row: REQUEST)
     started_ns, ended_ns = _span_ns(folder, identity)
     same = identity["clock"].get("boot_id")
@@ -68,20 +67,6 @@ def join(
     facts["clock"] = {**identity["clock"], **clocks[0].record()}
     lay_server_half(folder, half, facts)
     return import_recording(folder, store, trace, title)
-
-
-def _require_trace(folder: Path, identity: Mapping[str, Any]) -> None:
-    """Make sure, before anything is laid, that the trace that was played is there.
-
-    Raises:
-        GapscopeError: it is not.
-    """
-    name = trace_name(identity)
-    if not any((place / name).exists() for place in (folder, folder.parent)):
-        raise GapscopeError(
-            f"The trace that was played, {name}, is neither in nor above {folder}: give it with --trace FILE. Nothing "
-            "was changed."
-        )
 
 
 def _span_ns(folder: Path, identity: Mapping[str, Any]) -> tuple[int, int]:

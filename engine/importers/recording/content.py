@@ -44,25 +44,25 @@ class Contents:
     """Requests whose prompt cannot be rebuilt: not a turn of the trace, or the output before it is not recorded."""
 
 
-def find_trace(recording: Recording, given: Path | None) -> Path:
+def find_trace(folder: Path, identity: Mapping[str, Any], given: Path | None) -> Path:
     """The trace file of a recording: the one given, or the file of the recorded name beside or above it.
 
     Raises:
         GapscopeError: there is none, or it is not the one that was played.
     """
-    digest = recording.identity["workload"]["trace_sha256"]
-    name = trace_name(recording.identity)
-    places = [given] if given is not None else [recording.path / name, recording.path.parent / name]
+    digest = identity["workload"]["trace_sha256"]
+    name = trace_name(identity)
+    places = [given] if given is not None else [folder / name, folder.parent / name]
     for place in places:
         if place.exists():
             found = read_compact(place).digest if is_compact(place) else digest_of(place)
             if found == digest:
                 return place
             raise GapscopeError(
-                f"{place} has the SHA-256 {found[:12]}..., but {recording.path} names one with {digest[:12]}...: "
+                f"{place} has the SHA-256 {found[:12]}..., but {folder} names one with {digest[:12]}...: "
                 "give the trace that was played with --trace FILE."
             )
-    where = f"{given} does not exist" if given is not None else f"{name} is neither in nor above {recording.path}"
+    where = f"{given} does not exist" if given is not None else f"{name} is neither in nor above {folder}"
     raise GapscopeError(
         f"The trace that was played (SHA-256 {digest[:12]}...) is needed for the prompts, but {where}: "
         "give it with --trace FILE."

@@ -32,7 +32,7 @@ def import_recording(
             be written. With ``skip_bad_rows`` unusable rows are left out, counted and named in the run.
     """
     recording = read_recording(path, skip_bad_rows)
-    contents = rebuild(recording, find_trace(recording, trace))
+    contents = rebuild(recording, find_trace(recording.path, recording.identity, trace))
     seen, sampled = histories(recording)
     phases = phases_of(recording, seen)
     events = cache_events(recording, seen, contents)
