@@ -100,8 +100,7 @@ def in_folders(stores: Sequence[Path]) -> list[Bundle]:
 
 def _fitted_on(replay: Bundle) -> list[str]:
     """The runs whose passes its timing model was fitted on."""
-    model = (replay.lineage.get("timing") or {}).get("model") or {}
-    return sorted(one["run_id"] for one in model.get("lineage", {}).get("sources", ()))
+    return sorted(one["run_id"] for one in replay.identity.value("timing", "fitted_on") or ())
 
 
 def _trace(bundle: Bundle, name: str) -> Any:
